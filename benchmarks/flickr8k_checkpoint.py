@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 from hf_ngsan import save_for_hub
 from hf_ngsan.io.folders import write_folder_atomically
 from hf_ngsan.io.packaged import WEIGHTS_FROM, Source, without_unknown
+from hf_ngsan.loading.hub import write_self_test
 from hf_ngsan.loading.models import load_config, load_model
-from hf_ngsan.loading.self_test import write_self_test
 from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, fingerprints_of, write_card
 from hf_ngsan.tasks import CaptioningTask, RetrievalTask
 from hf_ngsan.training.output_folder import training_config_of

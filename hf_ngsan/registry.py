@@ -1,9 +1,4 @@
-"""The model types of this package, and their registration with transformers' Auto classes and pipelines.
-
-```python
-register_model_type(MyConfig, task="captioning")  # an architecture of another package
-```
-"""
+"""The model types of this package, and their registration with transformers' Auto classes and pipelines."""
 
 import sys
 from dataclasses import dataclass

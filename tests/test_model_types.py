@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hf_ngsan import register_model_type, registry, save_for_hub
-from hf_ngsan.loading.self_test import SELF_TEST
+from hf_ngsan.loading.hub import SELF_TEST
 from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.tasks.registry import TASKS, task_class_of
 from tests.loading.test_hub import result_of

@@ -99,26 +99,6 @@ def test_several_processes_do_what_one_does(tmp_path):
     assert outputs[0] == outputs[1]
 
 
-def test_self_critical_training_does_on_two_processes_what_it_does_on_one(tmp_path):
-    sections = {
-        "model": NO_DROPOUT,
-        "training": {"stage": "auto", "batch_size": 29, "adam_epsilon": 1e-4, "epochs": 1, "save_every_steps": 1},
-        "self_critical": {"epochs": 2, "learning_rate": 1e-3, "samples_per_image": 3, "max_new_tokens": 8},
-    }
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
-    one, two = (write_config(folder, **sections) for folder in folders)
-    succeed("-m", "hf_ngsan.cli", "train", "--config", one)
-    succeed("-m", "hf_ngsan.cli", "train", "--config", two, "--num-processes", 2)
-    weights = [load_file(folder / "run" / "last" / "model.safetensors") for folder in folders]
-    assert max((weights[0][name] - weights[1][name]).abs().max().item() for name in weights[0]) < 1e-5
-    histories = [history_of(folder / "run") for folder in folders]
-    assert [entry["stage"] for entry in histories[0]] == ["xe", "scst", "scst"]
-    for ours, theirs in zip(*histories, strict=True):
-        assert numbers_of(ours) == pytest.approx(numbers_of(theirs), rel=1e-3)
-
-
 def test_the_example_under_accelerate_launch_uses_both_processes(tmp_path):
     config = write_config(tmp_path, training={"epochs": 1})
     launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", 2]

@@ -9,7 +9,7 @@ from datasets import Dataset, concatenate_datasets
 from PIL import Image
 
 from hf_ngsan.data import load_data
-from hf_ngsan.guests.dual_encoders import DualEncoder, dual_encoder_of
+from hf_ngsan.guests.dual_encoders import dual_encoder_of
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.scaling import Captioner, Embedder, ImageEncoder
 from hf_ngsan.tasks.retrieval_search import embed_pixels
@@ -73,12 +73,3 @@ def test_encoded_images_are_features_that_training_reads(batch, vision, tmp_path
     read = load_data(f"features:{tmp_path}/features", "train")
     assert [row["visual_features"].shape for row in read] == [(4, 8)] * len(READ)
     assert len(set(read["image_id"])) == len(READ)
-
-
-def test_an_embedder_runs_its_text_encoder_once_at_most(batch, guest, monkeypatch):
-    embedder, texts = Embedder(str(guest("clip"))), []
-    embed = DualEncoder.embed_texts
-    monkeypatch.setattr(DualEncoder, "embed_texts", lambda *inputs: texts.append(1) or embed(*inputs))
-    tables = [embedder(batch) for _ in range(3)]
-    assert len(texts) <= 1
-    assert {table.schema.field("embedding").type.list_size for table in tables} == {embedder.encoder.dimension}

@@ -12,7 +12,6 @@ from types import ModuleType
 import pytest
 
 from hf_ngsan.cli import COMMANDS
-from tests.space.test_page import browser, found, text_of, wait_for  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 

@@ -98,7 +98,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "backbone, detection model, vision encoder, or captioner that has one: folder or name on the Hub",
     },
     "--out-features": {"nargs": "+", "type": stage, "metavar": "STAGE", "help": "stages, such as stage5 or -2 (last)"},
-    "--grid-size": {"nargs": 2, "type": count, "metavar": ("ROWS", "COLUMNS"), "help": "pool maps to this grid (not)"},
+    "--grid-size": {"nargs": 2, "type": count, "metavar": ("ROWS", "COLUMNS"), "help": "pool the map to this grid"},
     "--image-size": {"type": count, "metavar": "PIXELS", "help": "resize images to this square"},
     "--num-regions": {"type": count, "metavar": "K", "help": "maximal regions of an image (36)"},
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
@@ -120,8 +120,8 @@ SHARED: dict[str, dict[str, Any]] = {
 DATA = ("--data", "--split", "--limit")
 GENERATION = ("--num-beams", "--max-new-tokens", "--generate")
 READING = ("--num-workers", "--images-per-shard", "--skip-errors")
-VISION = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
-VISION += ("region_features", "num_frames", "seconds_per_frame")
+VISION: tuple[str, ...] = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold")
+VISION += ("suppression_threshold", "region_features", "num_frames", "seconds_per_frame")
 """Arguments of a vision encoder beside its backbone."""
 VISION_OPTIONS = ("--backbone", *(f"--{name.replace('_', '-')}" for name in VISION))
 

@@ -122,15 +122,15 @@ def record(
     """Writes the scores and their settings into a file or the model's folder, which also gets a self-test."""
     from ..io.files import write_output
     from ..languages import language_of
+    from ..loading.hub import write_self_test
     from ..loading.models import find_model_folder
-    from ..loading.self_test import write_self_test
     from ..sharing.cards import RecordedEvaluation, fingerprints_of, record_evaluation, weights_checksum
 
     folder = Path(find_model_folder(options.model[0]))
     generation = getattr(model, "generation_config", None)
     given = {"language": language_of(getattr(processor, "tokenizer", None)), **given}
     fingerprints = fingerprints_of(kind, result, {} if generation is None else generation.to_dict(), given)
-    facts = {"rows": rows, "scores": dict(result.scores), "fingerprints": fingerprints}
+    facts: Any = {"rows": rows, "scores": dict(result.scores), "fingerprints": fingerprints}
     found = RecordedEvaluation(**pick(options, "data", "split"), **facts, weights=weights_checksum(folder))
     if options.record:
         write_output(options.record, json.dumps({"model": options.model, **asdict(found)}, indent=1) + "\n")

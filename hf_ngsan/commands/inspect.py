@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
 
 def self_test(name: str) -> int:
     """Prints whether the outputs of a model are those recorded in its folder; returns 1 if they differ."""
+    from ..loading.hub import run_self_test
     from ..loading.models import find_model_folder, load_model
-    from ..loading.self_test import run_self_test
 
     folder = find_model_folder(name)
     result = run_self_test(*load_model(folder), folder)

@@ -25,17 +25,10 @@ NAMES = ("cocoid", "videoID", "image_id", "id", "filename")
 
 @dataclass(frozen=True)
 class AnnotatedImage:
-    """The annotations of one image or video.
+    """Annotations of one image or video: its id, if the file has one, the name of its file without suffix or of the
+    video, captions (None if the file has none of any image), split, and width and height in pixels."""
 
-    Attributes:
-        ids: its possible ids by kind: `image_id` if the file has one; else `imgid`, its place in a Karpathy file, and
-            `filename`, if file names are numbers.
-        name: name of its file, without folder and suffix, or of the video.
-        captions: None if the file has no captions of any image.
-        size: width and height in pixels.
-    """
-
-    ids: dict[str, int]
+    image_id: int | None = None
     name: str | None = None
     captions: tuple[str, ...] | None = None
     split: str | None = None
@@ -43,7 +36,7 @@ class AnnotatedImage:
 
     @property
     def key(self) -> str:
-        return ", ".join(f"{kind} {number}" for kind, number in self.ids.items()) or f"name {self.name}"
+        return f"name {self.name}" if self.image_id is None else f"image_id {self.image_id}"
 
     def with_more(self, other: "AnnotatedImage") -> "AnnotatedImage":
         """Returns the annotations of two files, with the captions of both."""
@@ -55,10 +48,7 @@ class AnnotatedImage:
 def read_records(
     records: Iterable[Record], read: Callable[[Record], Any], key: Callable[[Any], object], skipped: list[dict] | None
 ) -> Iterator[tuple[Record, Any]]:
-    """Yields records and what `read` makes of them, of which `key` must be unique.
-
-    `skipped` gets `{"image_id", "file_name", "reason"}` of broken or repeated records; if None, these are errors.
-    """
+    """Yields records and what `read` makes of them, of which `key` must be unique; others are skipped or refused."""
     places: dict[object, str] = {}
     for record in records:
         try:
@@ -106,7 +96,7 @@ def coco_records(document: dict, path: Path) -> list[Record]:
 def read_coco_image(image: Record) -> AnnotatedImage:
     name, captions = image.fields.get("file_name"), image.fields.get("captions")
     return AnnotatedImage(
-        {"image_id": image.integer("id")},
+        image.integer("id"),
         Path(name).stem if isinstance(name, str) else None,
         None if captions is None else tuple(captions),
         size=image.size() if {"width", "height"} <= image.fields.keys() else None,
@@ -127,12 +117,9 @@ def karpathy_records(document: dict, path: Path) -> list[Record]:
 def read_karpathy_image(image: Record) -> AnnotatedImage:
     stem = Path(image.string("filename")).stem
     number = number_of(stem)
-    if "cocoid" in image.fields:
-        ids = {"image_id": image.integer("cocoid")}
-        if number not in (None, ids["image_id"]):
-            raise image.error("cocoid", f"must be that of the filename, {number}")
-    else:
-        ids = {"imgid": image.integer("imgid"), **({} if number is None else {"filename": number})}
+    image_id = image.integer("cocoid") if "cocoid" in image.fields else None
+    if image_id is not None and number not in (None, image_id):
+        raise image.error("cocoid", f"must be that of the filename, {number}")
     split = SPLITS.get(image.string("split"))
     if split is None:
         raise image.error("split", f"must be one of {', '.join(SPLITS)}")
@@ -144,7 +131,7 @@ def read_karpathy_image(image: Record) -> AnnotatedImage:
         captions.append(sentence.text("raw") or " ".join(map(str, tokens)))
     if not captions:
         raise image.error("sentences", "must have one caption at least")
-    return AnnotatedImage(ids, stem, tuple(captions), split)
+    return AnnotatedImage(image_id, stem, tuple(captions), split)
 
 
 def is_vatex_captions(document: Any) -> bool:
@@ -163,7 +150,7 @@ def read_video(video: Record, language: str = "en") -> AnnotatedImage:
         raise video.error(field, "must be a list of captions, none of them empty")
     if language == "zh":
         captions = [CHINESE_CHARACTER.sub(r" \1 ", caption) for caption in captions]  # each character becomes a word
-    return AnnotatedImage({}, video.string("videoID"), tuple(" ".join(caption.split()) for caption in captions))
+    return AnnotatedImage(None, video.string("videoID"), tuple(" ".join(caption.split()) for caption in captions))
 
 
 class AnnotationFormat(NamedTuple):
@@ -211,38 +198,21 @@ class Annotations:
         self.has_captions = any(image.captions is not None for image in self.images)
         self.has_split = any(image.split is not None for image in self.images)
         self.by_name = {image.name: image for image in self.images if image.name is not None}
-        kinds = {kind for image in self.images for kind in image.ids}
-        self.by_id = {
-            kind: {image.ids[kind]: image for image in self.images if kind in image.ids} for kind in sorted(kinds)
-        }
+        ids = (number_of(image.name or "") if image.image_id is None else image.image_id for image in self.images)
+        self.by_id = {number: image for number, image in zip(ids, self.images, strict=True) if number is not None}
 
     def __bool__(self) -> bool:
         return bool(self.paths)
 
     def find(self, image_id: int, name: str, is_numbered: bool) -> AnnotatedImage | None:
-        """Returns the annotations of an image with features, by its id or, if that is only a place, by its name.
-
-        The first image decides whether the ids of a Karpathy file are `imgid` or `filename`.
-        """
-        if not is_numbered:
-            return self.by_name.get(name)
-        kinds = [kind for kind, images in self.by_id.items() if image_id in images]
-        if not kinds:
-            return None
-        if len(kinds) > 1:
-            raise DataError(
-                f"{self.paths[0]}: {image_id} is the {' and the '.join(kinds)} of different images; name the files of"
-                " features by their file names."
-            )
-        self.by_id = {kinds[0]: self.by_id[kinds[0]]}
-        return self.by_id[kinds[0]][image_id]
+        """Returns the annotations of an image with features, by its id, or by its name if the id is only a place."""
+        return self.by_id.get(image_id) if is_numbered else self.by_name.get(name)
 
     def missing(self, image_ids: Collection[int], names: Collection[str]) -> list[int | str]:
         """Returns ids, or names if `names` are given, of annotated images without features."""
         if names:
             return [name for name in self.by_name if name not in names]
-        of_kind = max(self.by_id.values(), key=lambda images: len(images.keys() & image_ids), default={})
-        return [image_id for image_id in of_kind if image_id not in image_ids]
+        return [image_id for image_id in self.by_id if image_id not in image_ids]
 
 
 def listing(values: Collection[object]) -> str:

@@ -1,12 +1,4 @@
-"""COCO files: captions, instances and results; captions and results may be JSON lines too.
-
-```python
-read_references("captions_val2014.json")  # {391895: ["A man with a red helmet ...", ...], ...}
-read_results("results.json")  # {391895: "a man on a motorcycle"}
-```
-
-Errors name the file, the record and the field: "captions.json, annotations[3]: caption is missing; it must be ...".
-"""
+"""COCO files: captions, instances and results; captions and results may be JSON lines too."""
 
 import json
 import operator
@@ -25,12 +17,7 @@ HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class Record(NamedTuple):
-    """An object in a JSON file; its methods return a field, or raise a DataError that names it.
-
-    Attributes:
-        where: its place in messages: the file, the list and the index.
-        fields: the object.
-    """
+    """An object in a JSON file, and its place in messages; methods return a field, or raise a DataError with both."""
 
     where: str
     fields: dict
@@ -133,13 +120,8 @@ def match_results(
     results_path: str | os.PathLike = "the results",
     references_path: str | os.PathLike = "the references",
 ) -> tuple[list[int | str], list[str], list[list[str]]]:
-    """Returns `(image_ids, predictions, references)` of the images with a result, in the order of image ids.
-
-    The ids `7` and `"7"` name the same image; those of the results are returned. Both paths are for messages.
-
-    Raises:
-        DataError: an image of the results has no references.
-    """
+    """Returns `(image_ids, predictions, references)` of the images with a result, in the order of image ids; raises a
+    DataError, which names both paths, for an image without references. The ids `7` and `"7"` name the same image."""
     by_text = {str(image_id): captions for image_id, captions in references.items()}
     unknown = [image_id for image_id in results if str(image_id) not in by_text]
     if unknown:
@@ -154,15 +136,8 @@ def match_results(
 def write_caption_file(
     path: str | os.PathLike, image_ids: Iterable[int | str], captions: Iterable[Iterable[str]]
 ) -> int:
-    """Writes a COCO captions file, whole or not at all, which `hf-ngsan score` and pycocotools take as references.
-
-    Returns:
-        The number of captions.
-
-    Raises:
-        ValueError: there are no images or other numbers of ids and captions, an image id is there twice, or an image
-            has no list of captions; nothing is written.
-    """
+    """Writes a COCO captions file, whole or not at all, which `hf-ngsan score` and pycocotools take as references, and
+    returns the number of captions; a ValueError names an image id that is there twice or without captions."""
     annotations: list[dict] = []
     places: dict[str, int] = {}
     images = []

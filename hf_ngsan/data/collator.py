@@ -1,11 +1,4 @@
-"""The collator: rows of a dataset become a batch for a captioner.
-
-```python
-collator = CaptionCollator(processor, captions_per_image=5, seed=0)
-collator.set_epoch(3)
-batch = collator([rows[0], rows[1]])  # visual_features, visual_boxes, attention_mask, labels (10, T)
-```
-"""
+"""The collator: rows of a dataset become a batch for a captioner."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -77,10 +77,7 @@ def with_arrays(dataset: Dataset) -> Dataset:
 
 
 def with_whole_arrays(rows: Any) -> Any:
-    """Returns rows with equal values that are read faster: the format "numpy" makes an array of each vector of a list.
-
-    Do not save the result: only this package knows its format.
-    """
+    """Returns rows with equal values that are read faster; do not save them: only this package knows their format."""
     form = rows.format if isinstance(rows, Dataset) else {"type": None}
     return rows.with_format(**{**form, "type": WHOLE_ARRAYS}) if form["type"] == "numpy" else rows
 

@@ -20,7 +20,7 @@ from ..io.folders import FolderLock, is_empty, write_folder_atomically
 from ..io.messages import ProgressDisplay
 from ..io.shards import SKIPPED, ShardFolder, ShardWriter, without_progress_bars
 from .annotations import Annotations, listing
-from .coco_files import number_of, read_json
+from .coco_files import read_json
 from .contract import DTYPES
 from .errors import DataError
 from .formats import CONVENTIONS, open_sources
@@ -71,43 +71,11 @@ def convert_features(
 ) -> ConversionResult:
     """Writes the features of files in a known format into a folder of the feature contract.
 
-    Annotation files among the inputs (`.json`, [`annotations`]) add captions, splits and sizes to their images,
-    each of which must have features; images without annotations are then left out and listed.
+    Annotation files among the inputs (`.json`) add captions, splits and sizes to their images. The rows are in the
+    order of the inputs. A killed run leaves its rows beside the output, and the same call resumes there.
 
-    The rows are in the order of the inputs. The id of an image is the number in its name; if names are no numbers, it
-    is the place among them, and the column `file_name` has the name. A killed run leaves its rows beside the output,
-    and the same call resumes there; the output appears when it is complete.
-
-    Args:
-        inputs: files or folders of features ([`formats`]), and annotation files.
-        output: the folder; new or empty.
-        source_format: name of the format of the features; recognised if None.
-        dtype: `"float16"` or `"float32"`, of the stored features.
-        boxes: the convention of the boxes in the files, one of `CONVENTIONS`; corners, in pixels or not, if None.
-        grid_size: rows and columns that grids are pooled to by their means (adaptive average pooling); not if None.
-        split: value of the column `split` for images without one in the annotations; no such column if neither has one.
-        images_per_shard: images of a shard; a run that is killed loses at most one shard.
-        skip_errors: whether to skip and list records that cannot be used, instead of ending with an error.
-
-    Raises:
-        DataError: an input or a record cannot be used, no record can, or annotated images have no features. Without
-            a complete shard no files are left.
-        OSError: the output is not empty, or cannot be written.
-
-    Example:
-
-    ```python
-    >>> import numpy
-    >>> from pathlib import Path
-    >>> from hf_ngsan.data.conversion import convert_features
-
-    >>> Path("videos").mkdir()
-    >>> for name in ("dog", "cat"):
-    ...     numpy.save(f"videos/{name}.npy", numpy.ones((1, 8, 4), dtype="float32"))
-    >>> convert_features(["videos"], "converted").num_rows
-    2
-
-    ```
+    Grids are pooled to `grid_size` by their means. With `skip_errors` records that cannot be used are skipped and
+    listed, and are otherwise a DataError. The options are those of `hf-ngsan convert`.
     """
     if dtype not in DTYPES:
         raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
@@ -121,19 +89,9 @@ def convert_features(
     tolerated = skipped if skip_errors else None
     paths = [Path(path) for path in inputs]
     annotations = Annotations([path for path in paths if is_annotation(path)], tolerated)
-    sources: list[Source] = []
-    for path in paths:
-        try:
-            sources += [] if is_annotation(path) else open_sources(path, source_format)
-        except DataError as error:
-            if not skip_errors or not path.exists():
-                raise
-            skipped.append(skipped_entry(None, path, error))
+    sources = [source for path in paths if not is_annotation(path) for source in open_sources(path, source_format)]
     if not sources:
-        reason = f"; the first: {skipped[0]['reason']}" if skipped else "; give a file or folder of features."
-        raise DataError(f"There are no features that can be read in {', '.join(map(str, paths))}{reason}")
-    if not skip_errors:
-        check_names(annotations, sources)
+        raise DataError(f"There are no features in {', '.join(map(str, paths))}; give a file or folder of features.")
     plan = ConversionPlan(
         key_of_inputs(sources, annotations, dtype, boxes, grid_size, split),
         [str(source.path) for source in sources],
@@ -163,12 +121,11 @@ def convert_features(
         lock.release()
         if folder.path.exists() and not folder.records():
             shutil.rmtree(folder.path)
-    notes = []
-    if plan.guesses_sizes:
-        notes.append(
-            "The sizes of the images are not known; each image's boxes were divided by the size of the smallest image"
-            " that has all of them."
-        )
+    note = (
+        "The sizes of the images are not known; each image's boxes were divided by the size of the smallest image that"
+        " has all of them."
+    )
+    notes = [note] if plan.guesses_sizes else []
     regions = int(lengths.min()), int(lengths.max())
     return ConversionResult(num_rows, num_new, plan.feature_size, regions, skipped, notes)
 
@@ -198,15 +155,6 @@ def without_features(annotations: Annotations, image_ids: set[int], names: set[s
             " them out and lists them all."
         )
     return [skipped_entry(image, place, DataError(f"{place}: {image} has no features.")) for image in missing]
-
-
-def check_names(annotations: Annotations, sources: Sequence[Source]) -> None:
-    """Raises a DataError for annotated images without features, if their names are known before features are read."""
-    if all(source.names for source in sources):
-        names = {name for source in sources for name, _ in source.names}
-        are_ids = all(source.is_numbered for source in sources)
-        ids = {number for name in names if (number := number_of(name)) is not None} if are_ids else set()
-        without_features(annotations, ids, set() if are_ids else names, skip_errors=False)
 
 
 def skipped_entry(image_id: int | str | None, place: object, error: DataError) -> dict:
@@ -319,22 +267,8 @@ def convert_annotations(
     split: str | None = None,
     skip_errors: bool = False,
 ) -> TableResult:
-    """Writes annotation files into a folder that `datasets.load_from_disk` reads, whole or not at all.
-
-    Args:
-        inputs: files of images ([`annotations`]), which are merged by image id, or files of VQA v2.
-        output: the folder; new or empty.
-        split: value of the column `split` for images without one in the annotations.
-        skip_errors: whether to skip and list records that cannot be used, instead of ending with an error.
-
-    Returns:
-        The result. Rows of images have `image_id` and, if known, `file_name`, `captions`, `split` and size;
-        rows of VQA v2 `question_id`, `image_id`, `question`, `answers`, `multiple_choice_answer` and `answer_type`.
-
-    Raises:
-        DataError: a file or record cannot be used.
-        FileExistsError: the output is not empty.
-    """
+    """Writes annotation files into a table that `datasets.load_from_disk` reads: images, merged by id, or VQA v2's
+    questions; the arguments are those of [`convert_features`]."""
     output = Path(output)
     if not is_empty(output):
         raise FileExistsError(f"{output} exists already; choose another folder.")
@@ -348,7 +282,7 @@ def convert_annotations(
         columns = IMAGE_COLUMNS
         rows = [
             {
-                "image_id": next(iter(image.ids.values()), place),
+                "image_id": place if image.image_id is None else image.image_id,
                 "file_name": image.name,
                 "captions": image.captions or None,
                 "split": image.split or split,

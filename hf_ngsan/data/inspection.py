@@ -35,17 +35,9 @@ SPREADS = {
 
 @dataclass
 class Findings:
-    """Counts of the contents of data.
-
-    Attributes:
-        sample_id: id of the image to keep in `sample`; the first one with boxes if None.
-        spreads: how often each number occurs, by the names in `SPREADS`.
-        counts: how often each word occurs, by split.
-        sample: a row with the fields of `SAMPLE` that it has.
-        notes: sentences about the data that may surprise.
-        uses: commands that take the data, each with what the data lack for it; "" if they are usable.
-        num_problems, problem: number of wrong records, and the first problem.
-    """
+    """Counts of the contents of data: `spreads` by the names in `SPREADS`, words by split, a `sample` of a row with
+    an image or boxes, sentences that may surprise, and commands that take the data, each with what the data lack
+    for it."""
 
     kind: str
     sample_id: int | None = None
@@ -132,10 +124,8 @@ def spread_of(counts: Counter[int]) -> str:
 
 
 def inspect_data(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
-    """Reads all of a saved dataset, of feature files or of an annotation file, and counts the contents.
-
-    The format of features is recognised if None; `sample_id` is the id of the image to keep as the sample.
-    """
+    """Counts the contents of a saved dataset, of feature files or of an annotation file; `sample_id` chooses the
+    sample."""
     if source_format is None and is_saved(path):
         return inspect_saved(path, sample_id)
     if path.suffix.lower() == ".json" and path.is_file():

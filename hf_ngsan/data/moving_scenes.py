@@ -1,14 +1,7 @@
 """Moving scenes: short clips of coloured shapes, whose captions are decided by the order of the frames alone.
 
 A fair coin draws the direction of time of each clip: the frames of "moves from left to right", played backwards, are
-those of "moves from right to left". So the frames of a clip as a set say nothing about it, and a captioner without
-temporal positions is right half of the time.
-
-```python
-rows = load_moving_scenes("train", size=2000)
-rows[0]["captions"][0]  # "the red circle moves from left to right"
-rows[0]["frames"][0]  # <PIL.Image.Image size=48x48>, the first of eight
-```
+those of "moves from right to left".
 """
 
 import re
@@ -21,15 +14,12 @@ from datasets import Dataset, Features, Image, List, Value
 
 from .errors import DataError
 from .prepared import Rows, fingerprint, prepare
-from .scenes import BACKGROUND, PAINT, outline
+from .scenes import BACKGROUND, MAX_SCENES, OVERSAMPLING, PAINT, SPLITS, outline, size_of_split
 from .scenes.relations import COLOURS, SHAPES
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-SPLITS = ("train", "validation", "test")
-MAX_CLIPS = 10**8
-OVERSAMPLING = 4
 SIDE = 0.26
 """Mean side of an object, as a share of the picture."""
 ACTIONS = {
@@ -49,15 +39,9 @@ STATED = re.compile(
 
 @dataclass(frozen=True)
 class Clip:
-    """Two objects and what the first does.
-
-    Attributes:
-        objects: names of a colour and a shape each; the colours differ.
-        action: kind of [`ACTIONS`].
-        backwards: whether time runs backwards.
-        places: float `(2, 2, 3)`, for each object at the beginning and the end of the forward clip the centre and the
-            side of its box as shares of the picture; a side of 0 for an object that is not there yet.
-    """
+    """Two objects and what the first does. `places` `(2, 2, 3)` has, for each object at the beginning and the end of
+    the forward clip, the centre and the side of its box as shares of the picture; a side of 0 for an object that is not
+    there yet."""
 
     objects: tuple[str, str]
     action: str
@@ -133,30 +117,11 @@ def load_moving_scenes(
     num_frames: int = 8,
     image_size: int = 48,
 ) -> Dataset:
-    """Loads or makes one split of the `moving_scenes` dataset.
-
-    Args:
-        split: `train`, `validation` or `test`; no clip is in two splits.
-        size: number of training clips.
-        validation, test: numbers of validation and test clips; a tenth and a fifth of `size` by default.
-        seed: a non-negative integer.
-        num_frames: frames of a clip.
-        image_size: height and width of a frame in pixels.
-
-    Returns:
-        `datasets.Dataset` with `image_id`, `frames` (images), `captions` (five), and the `action` and `object` that
-        they state.
-
-    Raises:
-        DataError: an unknown split or a number out of range.
-    """
-    sizes = {"train": size, "validation": max(1, size // 10), "test": max(1, size // 5)}
-    sizes |= {name: number for name, number in (("validation", validation), ("test", test)) if number is not None}
-    if split not in sizes:
-        raise DataError(f"moving_scenes has no split {split!r}; there are {', '.join(SPLITS)}.")
-    if not all(1 <= number <= MAX_CLIPS for number in sizes.values()) or min(num_frames, image_size, seed + 1) < 1:
-        raise DataError("moving_scenes: size, validation, test, num_frames and image_size must be positive numbers.")
-    number, place = sizes[split], SPLITS.index(split)
+    """Loads or makes one split of `moving_scenes`, with `frames`, five `captions`, and the `action` and `object` that
+    they state; `num_frames` images of `image_size` pixels a clip, the other keys as of [`~scenes.load_scenes`]."""
+    number, place = size_of_split("moving_scenes", split, size, validation, test), SPLITS.index(split)
+    if min(num_frames, image_size, seed + 1) < 1:
+        raise DataError("moving_scenes: num_frames and image_size must be positive numbers.")
     features = Features(
         {
             "image_id": Value("int64"),
@@ -172,7 +137,7 @@ def load_moving_scenes(
             clip = make_clip(seed, place, index)
             stated = {"action": action_of(clip.captions[0]), "object": clip.objects[0]}
             frames = draw_clip(clip, num_frames, image_size)
-            yield {"image_id": place * MAX_CLIPS + index, "frames": frames, "captions": clip.captions, **stated}
+            yield {"image_id": place * MAX_SCENES + index, "frames": frames, "captions": clip.captions, **stated}
 
     key = fingerprint("moving_scenes", split, number, seed, num_frames, image_size)
     return prepare("moving_scenes", key, split, lambda: Rows(features, rows(), number))
@@ -189,11 +154,7 @@ def action_of(caption: str) -> str | None:
 
 
 class ActionScores:
-    """Implements `ExtraScores` for rows of the moving scenes.
-
-    `actions` is the share of captions that state what happens, with its direction in time: 0.5 at best for a captioner
-    that sees frames as a set. `actors` is the share that name who does it.
-    """
+    """The `ExtraScores` of moving scenes: shares of captions that state what happens, and that name who does it."""
 
     names = ("actions", "actors")
     completion_tokens = 0
@@ -201,7 +162,6 @@ class ActionScores:
     def compute(
         self, rows: Dataset, captions: Sequence[str], complete: Callable[[Sequence[int], Sequence[str]], list[str]]
     ) -> dict[str, float]:
-        """Computes the scores; see `ExtraScores.compute`."""
         truth = rows.select_columns(["action", "object"])
         actions = [action_of(caption) == action for caption, action in zip(captions, truth["action"], strict=True)]
         stated = [STATED.search(caption) for caption in captions]

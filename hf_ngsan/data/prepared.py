@@ -49,10 +49,8 @@ def cache_directory() -> Path:
 def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Dataset:
     """Loads a prepared dataset, memory-mapped, or writes it first, whole or not at all; other processes wait meanwhile.
 
-    Args:
-        kind: kind of the data, for the name of the folder.
-        key: `fingerprint` of everything that the data depend on.
-        make: makes the `Rows` if they are not prepared yet; their notes become warnings at every loading.
+    `key` is the `fingerprint` of everything that the data depend on. The notes of the rows become warnings at every
+    loading.
     """
     directory = cache_directory() / f"{kind}-{key}"
     with turn_to_write(directory) as is_missing:

@@ -25,8 +25,6 @@ NAMES_IN_FILES = {"train": ("training", "train"), "validation": ("validation", "
 """Words for the splits in the names of VATEX's caption files."""
 SIDES = ("source", "target")
 PAIRS = Features({"line": Value("int64"), **{side: Value("string") for side in SIDES}})
-MAX_LINES = 10
-"""Line numbers that a message lists."""
 
 
 def load_coco_layout(directory: str, split: str) -> Dataset:
@@ -141,24 +139,8 @@ def known_image_id(annotation: Record, sizes: dict[int, tuple[int, int]]) -> int
 
 
 def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
-    """Loads one split of VATEX.
-
-    Videos without a file of features are left out; a warning counts and names them.
-
-    Args:
-        directory: a folder with `vatex_training_v1.0.json` and the like, and anywhere within it `VIDEO.npy`, an array
-            `(1, T, D)`.
-        split: `train`, `validation` (or `val`), `test`, or any other word in the name of a caption file.
-        language: of the captions: `en`, or `zh`, whose characters become words.
-
-    Returns:
-        `datasets.Dataset`, memory-mapped, with `image_id` (the place in the caption file), `file_name` (the video's),
-        `visual_features` (of T frames, without boxes) and `captions`.
-
-    Raises:
-        DataError: an unknown language, no caption file, or no video with features; a caption or a file of features that
-            cannot be used.
-    """
+    """Loads one split of VATEX: videos with features `VIDEO.npy` (1, T, D) and captions in English or Chinese, whose
+    characters are separated by blanks. A warning counts videos without features, which are left out."""
     if language not in CAPTIONS_OF_VATEX:
         raise DataError(
             f"vatex:{directory} asks for the language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}."
@@ -241,7 +223,7 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
     name, folder = f"{place}, split {split}", Path(place)
     if folder.is_dir() and any(file.suffix[1:] in (source, target) for file in folder.iterdir()):
         files = find_files(folder, split, f"*.{source}", f"*.{target}")
-        return prepare("parallel", fingerprint("parallel", *files), split, lambda: text_rows(files, name))
+        return prepare("parallel", fingerprint("parallel", *files), split, lambda: pairs_of(files, name))
     dataset, numbers = open_split(place, split)
     flat = dataset.flatten()
     candidates = ([f"{prefix}{language}" for language in (source, target)] for prefix in ("", "translation."))
@@ -253,11 +235,12 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
         )
     columns = flat.select_columns(names).rename_columns(dict(zip(names, SIDES, strict=True))).with_format(None)
     columns = columns if numbers is None else columns.select(numbers)
-    return prepare("parallel", fingerprint("parallel", columns._fingerprint), split, lambda: column_rows(columns, name))
+    sides = [[text or "" for text in columns[side]] for side in SIDES]
+    key = fingerprint("parallel", columns._fingerprint)
+    return prepare("parallel", key, split, lambda: without_empty(list(zip(*sides, strict=True)), name))
 
 
-def text_rows(files: Sequence[Path], name: str) -> Rows:
-    """Reads two text files; raises a DataError if they have different numbers of lines, or are not UTF-8."""
+def pairs_of(files: Sequence[Path], name: str) -> Rows:
     sides = [list(lines_of(file)) for file in files]
     numbers = [len(lines) for lines in sides]
     if numbers[0] != numbers[1]:
@@ -282,11 +265,6 @@ def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
         yield text.removesuffix("\n").removesuffix("\r")
 
 
-def column_rows(dataset: Dataset, name: str) -> Rows:
-    sides = [[text or "" for text in dataset[side]] for side in SIDES]
-    return without_empty(list(zip(*sides, strict=True)), name)
-
-
 def without_empty(pairs: Sequence[tuple[str, str]], name: str) -> Rows:
     empty = [line for line, pair in enumerate(pairs, start=1) if not all(map(str.strip, pair))]
     rows = [
@@ -296,16 +274,9 @@ def without_empty(pairs: Sequence[tuple[str, str]], name: str) -> Rows:
     ]
     if not rows:
         raise DataError(f"{name}: there is no pair of sentences; give text in both languages.")
-    notes = []
-    if empty:
-        pairs_were = "1 pair of sentences was" if len(empty) == 1 else f"{len(empty)} pairs of sentences were"
-        notes = [f"{name}: {pairs_were} left out, because a side is empty: {name_lines(empty)}."]
-    return Rows(PAIRS, rows, len(rows), notes)
+    note = f"{name}: pairs of sentences left out because a side is empty: {len(empty)}, {name_lines(empty)}."
+    return Rows(PAIRS, rows, len(rows), [note] if empty else [])
 
 
 def name_lines(lines: Sequence[int]) -> str:
-    """Returns the numbers of lines, the first ten if there are more, as "line 3" or "lines 3, 5 and 9 more"."""
-    shown = [str(line) for line in lines[:MAX_LINES]]
-    if len(lines) > len(shown):
-        return f"lines {', '.join(shown)} and {len(lines) - len(shown)} more"
-    return f"line {shown[0]}" if len(shown) == 1 else f"lines {', '.join(shown[:-1])} and {shown[-1]}"
+    return f"line{'s' if len(lines) > 1 else ''} {listing(lines)}"

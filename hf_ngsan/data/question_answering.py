@@ -43,25 +43,11 @@ COLUMNS = {
 
 
 def load_vqa(directory: str, split: str, features: str | None = None, skip_errors: bool = False) -> Dataset:
-    """Loads the questions of one split, each with the regions of its image.
+    """Loads the questions of one split of VQA v2 with the columns of their images in the folder `features`, stored
+    once.
 
-    The features of an image are read with each question about it, and stored once.
-
-    Args:
-        directory: folder of the official files, such as `v2_OpenEnded_mscoco_train2014_questions.json` and
-            `v2_mscoco_train2014_annotations.json`; a split without annotations has no answers.
-        split: `train`, `validation` (or `val`), `test`, or another part of the files' names, such as `test-dev2015`.
-        features: folder of the features of their images, of any split, found by `image_id`.
-        skip_errors: whether to leave out records that cannot be used, and questions whose image has no features,
-            with a warning that counts them, instead of raising an error.
-
-    Returns:
-        `datasets.Dataset` with `question_id`, `image_id`, `question` and, if known, `answers` (of ten people),
-        `multiple_choice_answer` (the most common) and `answer_type`; each row that is read also has the columns of
-        its image in the folder of features, such as `visual_features` and `visual_boxes`.
-
-    Raises:
-        DataError: a file is missing or cannot be used, or an image has no features.
+    Records that cannot be used, and questions whose image has no features, are an error, or with `skip_errors` left out
+    with a warning that counts them.
     """
     if features is None:
         raise DataError(
@@ -152,15 +138,8 @@ def is_answers(document: object) -> bool:
 
 
 def read_questions(paths: Sequence[Path], skipped: list[dict] | None, alone: bool = False) -> list[dict]:
-    """Reads the questions of some files of VQA v2, with their answers.
-
-    `skipped` gets `{"image_id", "file_name", "reason"}` of broken records, of questions without answers and of answers
-    without question; if None, these are errors. With `alone` a file of answers may be read without its questions.
-
-    Returns:
-        Rows with `question_id`, `image_id`, `question` and, with files of answers, `answers`,
-        `multiple_choice_answer` and, if present, `answer_type`.
-    """
+    """Reads the questions of files of VQA v2, with their answers; `skipped` gets an entry for each broken record,
+    question without answers or answer without question, which are errors if it is None."""
     questions: dict[int, tuple[Record, dict]] = {}
     answers: dict[int, tuple[Record, dict]] = {}
     has_questions = has_answers = False
@@ -218,26 +197,12 @@ def ids_of(record: Record) -> dict[str, int]:
 def load_nlvr(
     directory: str, split: str, positions: bool = False, regions: bool = True, images: bool = False
 ) -> Dataset:
-    """Loads one split of NLVR, or a part of it, with the structured scenes as regions (Suhr et al. 2017).
+    """Loads one split of NLVR, or a part such as `dev/5` or `dev-5`, with the structured scenes as regions (Suhr et al.
+    2017).
 
     The regions of a picture are its items and its three grey boxes. The feature of a region is one-hot: its kind
-    (square, circle, triangle, box), its colour and its size. Its place is only in `visual_boxes`.
-
-    Args:
-        directory: folder with the JSON lines `NAME/NAME.json`.
-        split: NAME (`validation` and `val` mean `dev`); `NAME/5` for its examples in directory 5 alone, `NAME-5` for
-            those in all other directories. The up to four pictures of a statement are in one directory.
-        positions: whether the feature of a region also has the four numbers of its box.
-        regions: False replaces the scene by one blank region, to measure how much the statement alone reveals.
-        images: whether rows have the column `image`, which needs the pictures.
-
-    Returns:
-        `datasets.Dataset` with `question` (the statement), `answers` (`["true"]` or `["false"]`), `question_id` and
-        `image_id` (1000 n + m of the identifier n-m), features, boxes, `objects` (names of the regions), `width`,
-        `height` and `split`.
-
-    Raises:
-        DataError: there is no such split, or a line or picture of it cannot be used.
+    (square, circle, triangle, box), its colour and its size. Its place is only in `visual_boxes`, unless `positions`
+    are added.
     """
     file, sign, part = find_part(Path(directory), split)
     key = fingerprint("nlvr", split, str(file.absolute()), positions, regions, images, file)

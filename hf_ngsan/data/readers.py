@@ -32,12 +32,8 @@ OTHER_NAMES = {"validation": ("val", "valid", "dev"), "val": ("validation", "val
 
 
 class ExtraScores(Protocol):
-    """Scores of captions that only one kind of dataset can compute.
-
-    Attributes:
-        names: names of the scores in the order of reports.
-        completion_tokens: maximal new tokens of an answer of `complete`.
-    """
+    """Scores of captions that only one kind of dataset can compute: their `names` in the order of reports, and the
+    maximal number of new tokens of an answer of `complete`."""
 
     names: Sequence[str]
     completion_tokens: int
@@ -200,11 +196,8 @@ def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
 
 
 def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:
-    """Divides training rows, at least four, into those to train on and those that choose the best model.
-
-    Every tenth row is set aside, so that any range of rows is divided like all of them; every fifth of fewer than
-    twenty rows, and every other of fewer than ten.
-    """
+    """Divides training rows, at least four, into those to train on and those that choose the best model: every tenth,
+    fifth (of fewer than twenty) or other (of fewer than ten)."""
     if len(rows) < MIN_ROWS:
         raise DataError(
             f"{name} has no split {VALIDATION!r} and {len(rows)} rows for training, too few to set some aside; add "

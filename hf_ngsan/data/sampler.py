@@ -1,10 +1,4 @@
-"""The order of rows and batches in an epoch, the same for any number of processes, and other repeatable random choices.
-
-```python
-sampler = EpochSampler(num_rows=10, batch_size=4, seed=0, num_processes=2, process_index=0)
-list(sampler)  # three lists of 2, 2 and 1 row numbers: half of each batch of 4, 4 and 2 rows
-```
-"""
+"""The order of rows and batches in an epoch, for any number of processes, and other repeatable random choices."""
 
 import hashlib
 from collections.abc import Iterator, Sequence

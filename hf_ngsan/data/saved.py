@@ -24,23 +24,10 @@ COPIES = "copies"
 
 
 def load_saved(directory: str, split: str | None) -> Dataset:
-    """Loads one split of a saved `DatasetDict`, or of a saved `Dataset` with a column `split`, or all rows.
-
-    A `Dataset` without that column has one split, `train` unless it was saved with another name.
+    """Loads one split, or all rows (None), of a dataset that `save_to_disk` wrote, memory-mapped.
 
     When a folder is first loaded, and after it has changed, its rows are checked against the contract, and files of
-    `hf-ngsan extract` or `hf-ngsan convert` against their recorded checksums. If the cache cannot be written, every
-    loading checks them.
-
-    Args:
-        directory: the folder given to `save_to_disk`.
-        split: its name; `validation` and `val` mean the same. None for the rows of all splits.
-
-    Returns:
-        `datasets.Dataset`, memory-mapped from the folder.
-
-    Raises:
-        DataError: no such folder or split, a row that breaks the contract, or a file that has changed.
+    `hf-ngsan extract` or `hf-ngsan convert` against their recorded checksums.
     """
     folder = Path(directory)
     if not is_saved(folder):  # before the stamps of all its files are read
@@ -90,19 +77,8 @@ def copy_folder(features: str | os.PathLike, number: int) -> Path:
 
 
 class FeatureCopies:
-    """Draws, in each epoch, the features of a row: its own or those of one of its copies.
-
-    The draw depends on the seed, the epoch and the row's `image_id` alone, so that an epoch can be repeated exactly, by
-    any number of workers and processes.
-
-    Args:
-        features: a folder with copies, as `hf-ngsan extract --copies N` writes it.
-        split: split of the rows.
-        seed: seed of the draw.
-
-    Raises:
-        DataError: the folder has no copies, or they cannot be read; in a call, the copy lacks the row's image.
-    """
+    """Draws, in each epoch, the features of a row: its own or those of one of the copies that `hf-ngsan extract
+    --copies N` wrote. The draw depends on the seed, the epoch and the row's `image_id` alone."""
 
     def __init__(self, features: str | os.PathLike, split: str, seed: int = 0) -> None:
         folders = list(takewhile(Path.is_dir, (copy_folder(features, number) for number in count(1))))

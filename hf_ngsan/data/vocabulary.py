@@ -1,10 +1,5 @@
 """Tokenizers: of the words of captions, of questions as MCAN's released code splits them, and of subwords that both
 languages of a translation share.
-
-```python
-words_of("A dog's ball, on the T-shirt.")  # ["a", "dog's", "ball", "on", "the", "t-shirt"]
-words_of_question("What's on the man's T-shirt?")  # ["whats", "on", "the", "mans", "t", "shirt"]
-```
 """
 
 from collections import Counter

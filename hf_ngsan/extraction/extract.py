@@ -1,10 +1,6 @@
 """Extraction: a vision encoder turns images into a folder of features, on one process or many.
 
-```text
-shard-GGG-CCCCCC.arrow   rows of a chunk of the images; `hf_ngsan.io.shards` describes these files
-extraction.json          provenance of the features
-skipped.json             images that could not be read
-```
+The folder is one of [`hf_ngsan.io.shards`], with `extraction.json`, the provenance of the features.
 """
 
 import json

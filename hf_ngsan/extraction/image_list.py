@@ -288,6 +288,7 @@ def prepare_batch(
 
     for position in positions:
         try:
+            picture: Any
             if images.of_clips:
                 picture, stamp = images.read_clip(position, image_processor)
             else:

@@ -23,17 +23,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from .files import (
-    TEMPORARY_PREFIX,
-    file_behind,
-    flush_to_disk,
-    give_usual_modes,
-    naming,
-    read_json_or_none,
-    sha256,
-    temporary_path,
-    write_text_atomically,
-)
+from . import files
+from .files import TEMPORARY_PREFIX, file_behind, flush_to_disk, sha256
 
 MANIFEST = "manifest.json"
 REPLACED_PREFIX = ".replaced-"
@@ -56,17 +47,17 @@ def write_folder_atomically(
     """
     target = file_behind(target)
     restore(target)
-    new = temporary_path(target)
+    new = files.temporary_path(target)
     remove(new)
     new.mkdir(parents=True)
     try:
-        with naming(target):
+        with files.naming(target):
             write(new)
-            give_usual_modes(new)
+            files.give_usual_modes(new)
             if manifest:
-                files = sorted(path for path in new.iterdir() if path.is_file())
-                sums = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in files}
-                write_text_atomically(new / MANIFEST, json.dumps(sums, indent=2))
+                inside = sorted(path for path in new.iterdir() if path.is_file())
+                sums = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in inside}
+                files.write_text_atomically(new / MANIFEST, json.dumps(sums, indent=2))
             if keep_others and target.is_dir():
                 written = os.listdir(new)
                 shutil.copytree(
@@ -178,7 +169,7 @@ def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str
 
     Files in `read` are compared by checksum too; all if it is None.
     """
-    manifest = read_json_or_none(folder / MANIFEST)
+    manifest = files.read_json_or_none(folder / MANIFEST)
     if not isinstance(manifest, dict) or not manifest or {*names} - manifest.keys():
         raise DamagedFolderError(f"{folder} is incomplete: its {MANIFEST} is missing, or names no {', '.join(names)}.")
     for name, written in manifest.items():

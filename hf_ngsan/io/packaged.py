@@ -105,10 +105,6 @@ def find_model_folder(name: str | os.PathLike) -> str:
     """Returns the folder of a model: `name` itself, or `best`, else `last`, in the folder of a training run.
 
     The name of a packaged model becomes its folder; a name that may be one on the Hub is returned unchanged.
-
-    Raises:
-        FileNotFoundError: no such folder.
-        ModelFolderError: a folder without a model.
     """
     folder = Path(os.path.expanduser(folder_of_packaged(name)))
     if not folder.exists():

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 MESSAGES = "HF_NGSAN_MESSAGES"
 """Environment variable: the folder in which each process leaves its error."""
 SECONDS_BETWEEN_LOOKS = 0.2
-SECONDS_TO_END = 2.0
-"""How long processes may take to end after one of them has failed."""
+SECONDS_TO_END = 2.0  # after one of them has failed
 
 
 def launch_processes(

@@ -23,17 +23,8 @@ import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 
-from .files import (
-    TEMPORARY_PREFIX,
-    FileStamp,
-    flush_to_disk,
-    is_unchanged,
-    naming,
-    rename_durably,
-    sha256,
-    temporary_path,
-    write_text_atomically,
-)
+from . import files
+from .files import FileStamp, sha256, temporary_path, write_text_atomically
 from .folders import DamagedFolderError
 
 RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
@@ -85,7 +76,7 @@ class ShardFolder:
     def refuse_changed_shards(self, records: Iterable[ShardRecord]) -> None:
         for record in records:
             file = self.path / record.file
-            if not is_unchanged(file, record.stamp):
+            if not files.is_unchanged(file, record.stamp):
                 raise self.error(
                     f"{file} has changed since its rows were written; delete it, and they are written again, or "
                     "choose another output folder."
@@ -94,10 +85,10 @@ class ShardFolder:
     def remove_leftovers(self) -> None:
         """Deletes half-written shards and shards without a record; no other process may be writing."""
         kept = {record.file for record in self.records()}
-        for file in [*self.path.glob("shard-*.arrow"), *self.path.glob(f"{TEMPORARY_PREFIX}shard-*")]:
+        for file in [*self.path.glob("shard-*.arrow"), *self.path.glob(f"{files.TEMPORARY_PREFIX}shard-*")]:
             if file.name not in kept:
                 file.unlink()
-        for file in (self.path / RECORDS).glob(f"{TEMPORARY_PREFIX}*"):
+        for file in (self.path / RECORDS).glob(f"{files.TEMPORARY_PREFIX}*"):
             file.unlink()
 
     def records(self, with_images: bool = False) -> list[ShardRecord]:
@@ -156,12 +147,12 @@ def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
 
 def verify_shards(folder: Path) -> int:
     """Compares all shards of a dataset with their checksums; returns their number, or names a damaged file."""
-    files = [entry["filename"] for entry in json.loads((folder / STATE).read_bytes())["_data_files"]]
+    names = [entry["filename"] for entry in json.loads((folder / STATE).read_bytes())["_data_files"]]
     checksums = {record.file: record.sha256 for record in read_records(folder)}
-    for file in files:
+    for file in names:
         if not (folder / file).is_file() or sha256(folder / file) != checksums.get(file):
             raise DamagedFolderError(f"{folder} is damaged: {file} or its record is missing or has changed.")
-    return len(files)
+    return len(names)
 
 
 @contextmanager
@@ -188,12 +179,12 @@ class ShardWriter:
         self.num_rows = 0
 
     def write(self, row: Mapping) -> None:
-        with naming(self.file):
+        with files.naming(self.file):
             self.writer.write(row)
         self.num_rows += 1
 
     def write_table(self, table: pa.Table) -> None:
-        with naming(self.file):
+        with files.naming(self.file):
             self.writer.write_table(table)
         self.num_rows += len(table)
 
@@ -204,12 +195,12 @@ class ShardWriter:
         num_bytes = mtime_ns = 0
         checksum = ""
         if self.num_rows:
-            with naming(self.file):
+            with files.naming(self.file):
                 self.writer.finalize()
-                flush_to_disk(self.temporary)
+                files.flush_to_disk(self.temporary)
             status, checksum = self.temporary.stat(), sha256(self.temporary)
             num_bytes, mtime_ns = status.st_size, status.st_mtime_ns
-            rename_durably(self.temporary, self.file)
+            files.rename_durably(self.temporary, self.file)
         else:
             self.discard()
         place, rows = (self.generation, self.chunk, self.image_list), (self.num_rows, num_bytes, checksum)

@@ -18,26 +18,11 @@ from typing import Any
 import torch
 from huggingface_hub import constants
 from torch import nn
+from transformers import modeling_outputs
 from transformers.cache_utils import DynamicCache
-from transformers.modeling_outputs import (
-    BackboneOutput,
-    BaseModelOutput,
-    BaseModelOutputWithPastAndCrossAttentions,
-)
 
+from ..exporting import graphs
 from ..exporting.captioner import Graph, load_graph
-from ..exporting.graphs import (
-    PACKAGES,
-    DecoderStatesGraph,
-    EncoderStatesGraph,
-    UnexportableError,
-    check_exporter,
-    decoder_inputs,
-    dynamic_shapes,
-    eager_attention,
-    number_of_regions,
-    write_graph,
-)
 from ..io.folders import turn_to_write, write_folder_atomically
 from ..io.messages import one_sentence
 from ..models.captioning import CaptionCache, CaptioningForConditionalGeneration
@@ -81,7 +66,7 @@ def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
 
 
 def run_parts(model: nn.Module, processor: Any) -> None:
-    check_exporter()
+    graphs.check_exporter()
     visions: list[Any] = [
         part
         for part in model.modules()
@@ -100,7 +85,7 @@ def run_parts(model: nn.Module, processor: Any) -> None:
             try:
                 run_captioner(captioner, (height, width))
                 logger.info("Encoder and decoder run in onnx.")
-            except UnexportableError as error:
+            except graphs.UnexportableError as error:
                 logger.info("PyTorch runs encoder and decoder: %s", one_sentence(error))
     for vision in visions:
         run_backbone(vision.backbone, (height, width))
@@ -111,7 +96,7 @@ def run_backbone(backbone: Any, size: tuple[int, int]) -> None:
     inputs, shapes = {"pixel_values": torch.zeros(2, 3, *size)}, {"pixel_values": {0: torch.export.Dim("images")}}
 
     def write(folder: Path) -> None:
-        write_graph(FeatureMaps(backbone).eval(), inputs, shapes, folder / "vision.onnx")
+        graphs.write_graph(FeatureMaps(backbone).eval(), inputs, shapes, folder / "vision.onnx")
 
     key = (backbone_settings(backbone.config), weights_checksum(backbone))
     (graph,) = exported(["vision"], write, size, key)
@@ -121,24 +106,25 @@ def run_backbone(backbone: Any, size: tuple[int, int]) -> None:
 def run_captioner(captioner: Any, size: tuple[int, int]) -> None:
     """Lets the engine run the encoder and a step of the decoder, or raises an UnexportableError."""
     config = captioner.config
-    regions_vary = number_of_regions(config) is None
+    regions_vary = graphs.number_of_regions(config) is None
     if regions_vary and getattr(config, "grid_position_embedding", False):
-        raise UnexportableError("It takes grids of any size and places cells by their order, which is not exported.")
+        raise graphs.UnexportableError(
+            "It takes grids of any size and places cells by their order, which is not exported."
+        )
 
     def write(folder: Path) -> None:
-        with eager_attention(captioner), torch.no_grad():
+        with graphs.eager_attention(captioner), torch.no_grad():
             pixels = {"pixel_values": torch.zeros(2, 3, *size)}
             seen = captioner.model.get_visual_tokens(**pixels)
             visual = {"visual_features": seen.visual_features}
             if config.reads_boxes:
                 visual["visual_boxes"] = seen.visual_boxes.contiguous()
             for name, graph, inputs in (
-                ("encoder", EncoderStatesGraph, visual),
-                ("decoder", DecoderStatesGraph, decoder_inputs(captioner, pixels)),
+                ("encoder", graphs.EncoderStatesGraph, visual),
+                ("decoder", graphs.DecoderStatesGraph, graphs.decoder_inputs(captioner, pixels)),
             ):
-                write_graph(
-                    graph(captioner).eval(), inputs, dynamic_shapes(inputs, regions_vary), folder / f"{name}.onnx"
-                )
+                shapes = graphs.dynamic_shapes(inputs, regions_vary)
+                graphs.write_graph(graph(captioner).eval(), inputs, shapes, folder / f"{name}.onnx")
 
     key = (config.model_type, unusual_settings(config), weights_checksum(captioner))
     encoder, decoder = exported(["encoder", "decoder"], write, size, key)
@@ -149,7 +135,7 @@ def run_captioner(captioner: Any, size: tuple[int, int]) -> None:
 
 def exported(names: Sequence[str], write: Callable[[Path], object], size: tuple[int, int], key: object) -> list[Graph]:
     """Returns graphs from the cache, written into a folder there first if those of this size and key are missing."""
-    parts = "onnx", names, size, key, [*map(version, ("hf-ngsan", "torch", "transformers", *PACKAGES))]
+    parts = "onnx", names, size, key, [*map(version, ("hf-ngsan", "torch", "transformers", *graphs.PACKAGES))]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
     folder = Path(constants.HF_ASSETS_CACHE) / "hf_ngsan" / "engines" / digest
     with turn_to_write(folder) as is_missing:
@@ -212,7 +198,7 @@ class BackboneInEngine(PartInEngine):
         super().__init__(part, graph)
         self.size = size
 
-    def __call__(self, pixel_values: torch.Tensor, **options: Any) -> BackboneOutput:
+    def __call__(self, pixel_values: torch.Tensor, **options: Any) -> modeling_outputs.BackboneOutput:
         if options or tuple(pixel_values.shape[-2:]) != self.size or not self.may_run(pixel_values):
             return self.in_torch(pixel_values, **options)
         if self.agrees is None:
@@ -221,7 +207,7 @@ class BackboneInEngine(PartInEngine):
                 return self.in_torch(pixel_values)
         parts = [self.maps(part) for part in in_parts(pixel_values)]
         joined: Any = tuple(torch.cat(maps) for maps in zip(*parts, strict=True))
-        return BackboneOutput(feature_maps=joined)
+        return modeling_outputs.BackboneOutput(feature_maps=joined)
 
     def maps(self, pixel_values: torch.Tensor) -> list[torch.Tensor]:
         return list(self.run({"pixel_values": pixel_values}).values())
@@ -234,17 +220,24 @@ class EncoderInEngine(PartInEngine):
         super().__init__(part, graph)
         self.config = config
 
-    def __call__(self, visual_features: torch.Tensor, **given: Any) -> BaseModelOutput:
-        inputs, boxes = {"visual_features": visual_features}, given.get("visual_boxes")
-        if self.config.reads_boxes and boxes is not None:
-            inputs["visual_boxes"] = boxes
+    def __call__(  # generate() passes only what is named here
+        self,
+        visual_features: torch.Tensor,
+        visual_boxes: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **options: Any,
+    ) -> modeling_outputs.BaseModelOutput:
+        given = {"visual_boxes": visual_boxes, "attention_mask": attention_mask, **options}
+        inputs = {"visual_features": visual_features}
+        if self.config.reads_boxes and visual_boxes is not None:
+            inputs["visual_boxes"] = visual_boxes
         images, regions, size = visual_features.shape
         fits = (  # for inputs of other shapes PyTorch raises the error
             size == self.config.visual_feature_size
-            and number_of_regions(self.config) in (None, regions)
-            and (not self.config.reads_boxes or getattr(boxes, "shape", None) == (images, regions, 4))
+            and graphs.number_of_regions(self.config) in (None, regions)
+            and (not self.config.reads_boxes or getattr(visual_boxes, "shape", None) == (images, regions, 4))
         )
-        is_usual = is_all_real(given.get("attention_mask")) and not asks_for_more(given)
+        is_usual = is_all_real(attention_mask) and not asks_for_more(options)
         if not (fits and is_usual and self.may_run(*inputs.values())):
             return self.in_torch(visual_features, **given)
         hidden_states = self.run(inputs)["hidden_states"]
@@ -252,7 +245,7 @@ class EncoderInEngine(PartInEngine):
             outputs = self.in_torch(visual_features, **given)
             self.compare([hidden_states], [outputs.last_hidden_state])
             return outputs
-        return BaseModelOutput(last_hidden_state=hidden_states)
+        return modeling_outputs.BaseModelOutput(last_hidden_state=hidden_states)
 
 
 class DecoderInEngine(PartInEngine):
@@ -273,7 +266,7 @@ class DecoderInEngine(PartInEngine):
             return expected
         for index, layer in enumerate(cache.self_attention_cache.layers):
             layer.keys, layer.values = (outputs[f"{kind}_{index}"].flatten(0, 1) for kind in ("keys", "values"))
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, cache=cache)
+        return modeling_outputs.BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, cache=cache)
 
     def inputs_of(self, given: Mapping[str, Any]) -> dict[str, torch.Tensor] | None:
         """Returns the inputs of the graph, or None for arguments that are not those of a step without padding."""

@@ -1,28 +1,59 @@
-"""Checkpoints that carry their own code, so that transformers loads them without this package."""
+"""Checkpoints that carry their own code, so that transformers loads them without this package, and a self-test.
 
+That is a record of a model's outputs for random inputs, which shows whether other versions of libraries change them:
+the log-probabilities of the tokens of a text, as `generate()` finds them, or else some numbers of the outputs.
+"""
+
+import copy
+import inspect
 import json
+import logging
 import re
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+import numpy as np
+import torch
+from PIL import Image
+from transformers import (
+    BaseImageProcessor,
+    LogitsProcessor,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
 
 from ..exporting.onnx_folder import remove_old_graphs
 from ..io.files import give_usual_modes, write_text_atomically
+from ..io.messages import one_sentence
 from ..io.packaged import complete_sources, write_licence
+from ..models.attention_maps import evaluation_mode
 from ..models.configuration_hub import REFERENCES_TO_CODE, imports_of_parts
 from ..models.modeling_base import registered_for_auto_classes
+from ..models.modeling_vision import cell_boxes
 from .models import WEIGHTS, is_guest, task_of
-from .self_test import write_self_test
+from .provenance import installed_versions
+
+logger = logging.getLogger(__name__)
 
 MODELS = Path(__file__).parent.parent / "models"
 PACKAGE_IMPORT = re.compile(r"^\s*(from|import) hf_ngsan\b", re.MULTILINE)
 HANDLER = "handler.py"
 """File of a pushed captioner for the Inference Endpoints of the Hub."""
-SETTINGS = "*config.json"
+SETTINGS_FILES = "*config.json"
 """Files of a checkpoint that can refer to code."""
+SELF_TEST = "self_test.json"
+TOLERANCE = 1e-4
+SEED = 0
+LIBRARIES = ("hf-ngsan", "transformers", "torch", "tokenizers", "numpy", "pillow")
+GRID = 3
+IMAGE = (96, 128)
+NUM_WORDS = 6
+GENERATION: dict[str, Any] = {"num_beams": 1, "do_sample": False, "min_new_tokens": 8, "max_new_tokens": 8}
+"""Eight tokens, even if a model would end at once, since only later tokens use the cache."""
+NUM_VALUES = 16
 
 
 def save_for_hub(
@@ -76,7 +107,7 @@ def save_for_hub(
         if processor is not None:
             processor.save_pretrained(directory)
     code = own_code(directory) | {f"{location.split('.')[0]}.py" for location in classes.values()}
-    for file in directory.glob(SETTINGS):
+    for file in directory.glob(SETTINGS_FILES):
         settings = json.loads(file.read_text(encoding="utf-8"))
         for mapping, key in list(foreign_references(settings, code)):
             del mapping[key]
@@ -143,3 +174,115 @@ def find_auto_class(saved: Any, kinds: tuple[str, ...], classes: dict[str, str])
         if auto.startswith(tuple(f"Auto{kind}" for kind in kinds)) and location.split(".")[-1] == name:
             return auto
     raise ValueError(f"save_for_hub() saves a model of this package and its processor; {name} is not one of them.")
+
+
+class SelfTestResult(NamedTuple):
+    """The largest difference from the recorded numbers, and the versions of libraries that differ: then and now."""
+
+    difference: float
+    versions: dict[str, tuple[str, str]]
+
+    @property
+    def passed(self) -> bool:
+        return self.difference <= TOLERANCE
+
+    def __str__(self) -> str:
+        words = f"computes what was recorded (largest difference {self.difference:.1e}, at most {TOLERANCE:.0e})"
+        if self.passed:
+            return words
+        changes = [f"{name} {then} (here {now})" for name, (then, now) in self.versions.items()]
+        return f"no longer {words}; recorded with " + (", ".join(changes) or "these versions of all libraries")
+
+
+def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> None:
+    """Writes the record of a model into its folder, or warns that it needs other inputs."""
+    try:
+        outputs = outputs_of(model, processor, SEED, None)
+    except Exception as error:  # of a model of any kind
+        logger.warning("%s gets no %s: %s", folder, SELF_TEST, one_sentence(error))
+        return
+    record = {"seed": SEED, "versions": installed_versions(LIBRARIES), **outputs}
+    write_text_atomically(Path(folder) / SELF_TEST, json.dumps(record) + "\n")
+
+
+def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> SelfTestResult:
+    """Compares outputs of a model with the record in its folder; raises a FileNotFoundError if there is none."""
+    file = Path(folder) / SELF_TEST
+    if not file.is_file():
+        raise FileNotFoundError(f"{folder} has no {SELF_TEST}; hf-ngsan evaluate --record and hf-ngsan push write one.")
+    record = json.loads(file.read_text(encoding="utf-8"))
+    outputs = outputs_of(model, processor, record["seed"], record.get("token_ids"))
+    differences = [np.abs(np.subtract(outputs[name], record[name])).max() for name in outputs]
+    here = installed_versions(LIBRARIES)
+    versions = {name: (then, here.get(name, "none")) for name, then in sorted(record["versions"].items())}
+    return SelfTestResult(
+        float(np.max(differences)),  # NaN if one of them is
+        {name: (then, now) for name, (then, now) in versions.items() if then != now},
+    )
+
+
+def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tensor]:
+    """Draws the inputs that a model reads: an image, or features with boxes, and words."""
+    random = np.random.RandomState(seed)  # NumPy promises the same numbers in every version
+    named, config = inspect.signature(model.forward).parameters, model.config
+    inputs: dict[str, torch.Tensor] = {}
+    if "visual_features" in named and getattr(config, "vision_config", None) is None:
+        rows, columns = getattr(config, "grid_size", None) or (GRID, GRID)
+        features = random.uniform(0, 1, (1, rows * columns, config.visual_feature_size))
+        inputs["visual_features"] = torch.tensor(features, dtype=torch.float32)
+        if "visual_boxes" in named:
+            inputs["visual_boxes"] = cell_boxes(rows, columns)[None]
+        if "attention_mask" in named and named["attention_mask"].default is inspect.Parameter.empty:
+            inputs["attention_mask"] = torch.ones(1, rows * columns, dtype=torch.long)
+    elif "pixel_values" in named:
+        image_processor = getattr(processor, "image_processor", processor)
+        if image_processor is None:
+            inputs["pixel_values"] = torch.tensor(random.uniform(-1, 1, (1, 3, *IMAGE)), dtype=torch.float32)
+        else:
+            image = Image.fromarray(random.randint(0, 256, (*IMAGE, 3)).astype(np.uint8))
+            inputs |= image_processor(images=[image], return_tensors="pt")
+    of_words = {"input_ids"} if model.can_generate() else {"input_ids", "decoder_input_ids"}
+    for name in sorted(of_words & named.keys()):
+        number = getattr(config, "vocab_size", None) or getattr(config.get_text_config(), "vocab_size", None)
+        number = number or model.get_input_embeddings().num_embeddings
+        words = np.setdiff1d(np.arange(number), getattr(config, "pad_token_id", None) or 0)
+        inputs[name] = torch.tensor(words[random.randint(0, len(words), (1, NUM_WORDS))])
+    return inputs
+
+
+@torch.inference_mode()
+def outputs_of(model: Any, processor: Any, seed: int, token_ids: list[int] | None) -> dict[str, list]:
+    """Returns outputs of a model by name, computed in float32 on the CPU: of a recorded text, or else of its own."""
+    if not {(weight.dtype, weight.device.type) for weight in model.parameters()} <= {(torch.float32, "cpu")}:
+        model = copy.deepcopy(model).float().cpu()
+    inputs = drawn_inputs(model, processor, seed)
+    with evaluation_mode(model):
+        if not model.can_generate():
+            outputs = model(**inputs).items()
+            last = {name: value[-1] if isinstance(value, tuple) else value for name, value in outputs}
+            flat = {name: value.flatten() for name, value in last.items() if torch.is_tensor(value)}
+            return {
+                name: value[torch.linspace(0, len(value) - 1, NUM_VALUES).long()].tolist()
+                for name, value in flat.items()
+                if value.is_floating_point() and len(value)
+            }
+        if token_ids is None:
+            token_ids = model.generate(**inputs, **GENERATION)[0, 1:].tolist()
+        given = GivenText(token_ids)
+        model.generate(**inputs, **GENERATION, logits_processor=[given])
+    return {"token_ids": token_ids, "log_probabilities": given.log_probabilities}
+
+
+class GivenText(LogitsProcessor):
+    """Makes `generate()` write a given text, and keeps the log-probability of each token."""
+
+    def __init__(self, token_ids: list[int]):
+        self.token_ids = token_ids
+        self.log_probabilities: list[float] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        token = self.token_ids[len(self.log_probabilities)]
+        self.log_probabilities.append(float(scores[0].log_softmax(-1)[token]))
+        only = torch.full_like(scores, -torch.inf)
+        only[:, token] = 0
+        return only

@@ -13,17 +13,7 @@ import transformers
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import (
-    AutoConfig,
-    AutoImageProcessor,
-    AutoProcessor,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProcessorMixin,
-)
+from transformers import AutoConfig, AutoProcessor, AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
@@ -41,7 +31,7 @@ if is_command_line():  # which has not, until it loads a model
 
 WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
-PROCESSORS = (AutoProcessor, AutoTokenizer, AutoImageProcessor)
+PROCESSORS = (AutoProcessor, AutoTokenizer, transformers.AutoImageProcessor)
 TASKS_OF_GUESTS = ("captioning", "retrieval")
 
 # While transformers loads a model, it replaces functions of the whole process, such as `tie_weights`. Of two threads
@@ -141,7 +131,7 @@ def needed_code(described: Mapping) -> str:
 
 def load_captioner(
     name: str | os.PathLike, *, new_vision: bool = False, **config_changes: Any
-) -> tuple[PreTrainedModel, ProcessorMixin]:
+) -> tuple[PreTrainedModel, transformers.ProcessorMixin]:
     """Loads a captioner and its processor; see [`load_model`]."""
     return load_model(name, "captioning", new_vision=new_vision, **config_changes)
 
@@ -189,6 +179,7 @@ def load_model(
             raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); get them again.") from error
         if model.can_generate() and not guest and Path(folder).is_dir():
             GenerationConfig.from_pretrained(folder)  # without a file that can be read, there would be defaults
+        processor: Any
         if guest:
             processor = image_text_processor(folder)
         else:
@@ -253,7 +244,7 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], but_visi
         )
 
 
-def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
+def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Raises a ModelFolderError for a tokenizer of another model, or without the special tokens of this one."""
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         if getattr(config, name, None) is not None and getattr(tokenizer, name) is None:

@@ -197,20 +197,16 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
         question (`str`, *optional*): the question about all inputs; an input's own has priority.
         top_k (`int`, defaults to 5): maximal number of answers.
         return_attention (`bool`, defaults to `False`): return the regions to which each word of the question matters.
-        attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
-        on_error (`str`, defaults to `"raise"`): treatment of an input that cannot be read: `"raise"` an error that
-            names it by its index, or `"skip"` it and continue.
+        attention_side, on_error: see [`CaptioningPipeline`].
 
     Returns:
         For an input a list of `{"answer": str, "score": float}`, the best first, each score between 0 and 1 on its own;
         for several inputs a list (for a generator, a column or a dataset an iterator) of such lists. For an input that
         was skipped the list is `[{"answer": None, "error": str}]`.
 
-        With `return_attention` the first answer has also `"words"`, the T words of the question; `"attention"`: float32
-        maps `(T, height, width)` of the image, of the regions to which each word mattered, or weights `(T,
-        num_regions)` for features without an image or boxes (see
-        [`~hf_ngsan.models.attention_maps.question_attention`]); and `"answer_attention"` `(height, width)` or
-        `(num_regions,)`, the weights of regions in the answer.
+        With `return_attention` the first answer has also `"words"`, the T words of the question; their `"attention"`,
+        float32 maps `(T, height, width)`, or weights `(T, num_regions)` for features without an image or boxes; and
+        `"answer_attention"` `(height, width)` or `(num_regions,)`, that of the answer.
 
     Raises:
         ValueError: an input that is no image and no such mapping, whose arrays do not fit, or without a question.

@@ -30,8 +30,7 @@ def eager_attention_forward(
     """Computes softmax(scaling * Q K^T + bias + mask) V, eq. 2 and 10 of Guo et al. 2020; the reference for SDPA.
 
     Queries, keys and values are `(batch_size, num_heads, length, head_dim)`; mask and bias broadcast to the scores.
-    Returns the output `(batch_size, query_length, num_heads, head_dim)` and the weights `(batch_size, num_heads,
-    query_length, key_length)`.
+    Returns the output `(batch_size, query_length, num_heads, head_dim)` and the weights, shaped as the scores.
     """
     scores = query @ key.mT * scaling
     if position_bias is not None:

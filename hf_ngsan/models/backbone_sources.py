@@ -19,7 +19,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "efficientnet-lite3": {"depths": [1, 3, 3, 5, 5, 6, 1], "hidden_sizes": [24, 32, 48, 96, 136, 232, 384]},
     "efficientnet-lite4": {"depths": [1, 4, 4, 6, 6, 8, 1], "hidden_sizes": [24, 32, 56, 112, 160, 272, 448]},
 }
-"""Differences of each variant from the defaults, which are EfficientNet-Lite0."""
 IMAGE_SIZES = dict(zip(VARIANTS, (224, 240, 260, 280, 300), strict=True))
 """Height and width in pixels of the training images of each variant."""
 

@@ -40,8 +40,7 @@ def refuse_missing_past(
     past = 0 if cache is None else cache.get_seq_length()
     if isinstance(attention_mask, torch.Tensor) and attention_mask.shape[-1] != past + length:
         raise ValueError(
-            f"The mask counts {attention_mask.shape[-1]} words, but {length} are given and the cache has the states of "
-            f"{past} words before them."
+            f"The mask counts {attention_mask.shape[-1]} words; there are {past} cached and {length} given."
         )
     if position_ids is not None and past == 0:
         torch_compilable_check(
@@ -73,8 +72,7 @@ class WordDecoder(HubPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
 
     With `(B * C, T)` tokens, C captions of each image next to each other, and `(B, N, D)` encoder states, the keys of
-    each image are computed once. A subclass overrides `make_layer` for layers of another kind, `embed` for other
-    positions, and `inputs_of_layers` where its layers take more than masks and cache.
+    each image are computed once.
     """
 
     main_input_name = "input_ids"

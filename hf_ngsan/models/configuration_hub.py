@@ -64,6 +64,8 @@ class HubConfig(PreTrainedConfig):
     `config.json` every auto class (transformers alone would list one), the pipelines, and the versions of libraries.
     A part, such as a vision encoder, has a configuration of its own, and its code is imported only when a model has it
     ([`from_part`]): `parts.py`, empty in the package, names it in a checkpoint, so that transformers copies it.
+
+    Fields that are unknown, have a wrong value or do not fit together are ValueErrors that name them.
     """
 
     # Set per architecture:

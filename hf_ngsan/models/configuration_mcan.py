@@ -13,8 +13,8 @@ LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048}
 class MCANConfig(ConfigWithVision):
     r"""Configuration of MCAN (Yu et al. 2019), the encoder-decoder. The defaults are the small model of the release.
 
-    With `geometric_bias` the self-attention of the image becomes geometry-aware (section 6.3 of Guo et al. 2020). The
-    question has no geometry: words have no boxes.
+    With `geometric_bias` the self-attention of the image, not of the question, becomes geometry-aware (section 6.3 of
+    Guo et al. 2020).
 
     | model | `geometric_bias` | `geometry_features` |
     | --- | --- | --- |
@@ -41,9 +41,6 @@ class MCANConfig(ConfigWithVision):
         hidden_size, num_attention_heads, intermediate_size, dropout, attention_dropout, geometry_hidden_size,
             geometry_features, vision_config, features_provenance: as in [`NGSANConfig`].
         num_labels, id2label, label2id: as for every classifier of transformers: the answers.
-
-    Raises:
-        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
     """
 
     model_type = "mcan"

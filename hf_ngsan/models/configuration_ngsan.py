@@ -47,9 +47,6 @@ class NGSANConfig(CaptionerConfig):
         tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
         vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder; `None` for a captioner of features.
         features_provenance (`dict`, *optional*): provenance of the training features; others are refused.
-
-    Raises:
-        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
     """
 
     model_type = "ngsan"

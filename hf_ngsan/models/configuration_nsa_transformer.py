@@ -23,9 +23,6 @@ class NSATransformerConfig(HubConfig):
         hidden_size, num_attention_heads, intermediate_size, dropout, query_norm, key_norm, norm_affine,
             max_position_embeddings, use_cache, tokens: as in [`NGSANConfig`]. Instance normalization maps the query of
             a lone token to 0.
-
-    Raises:
-        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
     """
 
     model_type = "nsa_transformer"

@@ -41,9 +41,6 @@ class RSTNetLanguageModelConfig(HubConfig):
         max_position_embeddings (`int`, defaults to 512): longest caption; rows of that table.
         num_attention_heads, intermediate_size, dropout, attention_dropout, initializer_range, use_cache, tokens: as in
             [`NGSANConfig`].
-
-    Raises:
-        ValueError: fields that do not fit together; the message names one.
     """
 
     model_type = "rstnet_language_model"
@@ -198,9 +195,6 @@ class RSTNetConfig(CaptionerConfig):
             [`RSTNetLanguageModelConfig`].
         hidden_size, num_attention_heads, intermediate_size, dropout, initializer_range, use_cache, tokens,
             tie_word_embeddings, vision_config, features_provenance: as in [`NGSANConfig`].
-
-    Raises:
-        ValueError: fields that do not fit together; the message names one.
     """
 
     model_type = "rstnet"

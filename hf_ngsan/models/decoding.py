@@ -1,7 +1,6 @@
 """Searches that transformers' `generate()` takes as `custom_generate`: diverse, constrained and contrastive.
 
-They are plain functions, so `generate()` needs no trust, and they work on every captioner with or without a cache:
-`model.generate(**inputs, custom_generate=diverse_beam_search, num_beams=6, num_beam_groups=3)`.
+`model.generate(**inputs, custom_generate=diverse_beam_search, num_beams=6, num_beam_groups=3)` needs no trust.
 """
 
 import math
@@ -45,10 +44,15 @@ class StepwiseDecoder:
 
     def choose(self, rows: torch.Tensor, words: torch.Tensor) -> None:
         """Continues some of the sequences by one word each; `rows` and `words` have as many entries as before."""
-        self.sequences = torch.cat([self.sequences[rows], words[:, None]], dim=1)
+        self.sequences = self.sequences[rows]
+        self.append(words)
         cache = self.kwargs.get("cache", self.kwargs.get("past_key_values"))
         if cache is not None:
             cache.reorder_cache(rows)
+
+    def append(self, words: torch.Tensor) -> None:
+        """Continues every sequence by one word."""
+        self.sequences = torch.cat([self.sequences, words[:, None]], dim=1)
 
 
 class Kept(NamedTuple):

@@ -53,11 +53,10 @@ class MeanLogProbabilities(LogitsProcessor):
 
 
 class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
-    r"""Captioners in an ensemble: `generate()` searches with the mean of their log-probabilities.
+    """Captioners in an ensemble: `generate()` searches with the mean of their log-probabilities.
 
     The members may be of different architectures; they need one vocabulary and the same visual inputs, or a ValueError
-    is raised. Defaults of `generate()`, and `finished_beams`, are those of the first. An ensemble is built from its
-    members each time; it is not saved or trained.
+    is raised. Defaults of `generate()` are those of the first. An ensemble is neither saved nor trained.
 
     Example:
 

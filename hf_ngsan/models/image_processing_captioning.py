@@ -37,9 +37,8 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
         least_side: a JPEG file may be decoded at a half, a quarter or an eighth of its size, several times as fast, as
             long as both sides keep twice so many pixels. `info["full size"]` of the result is then its whole size.
 
-    Returns:
-        A `PIL.Image.Image` of mode RGB, independent of the source. What is none, or has more pixels than Pillow decodes
-        (`PIL.Image.MAX_IMAGE_PIXELS`) or values out of range, is an [`ImageError`].
+    Returns an image of mode RGB, independent of the source, or raises an [`ImageError`] for what is none, or has more
+    pixels than Pillow decodes (`PIL.Image.MAX_IMAGE_PIXELS`) or values out of range.
     """
     place = source.get("path") if isinstance(source, Mapping) else source
     if isinstance(place, str | os.PathLike):
@@ -142,8 +141,7 @@ class CaptioningImageProcessor(PilBackend):
             pixel, as detectron2 does; transformers cuts their fractions off.
         do_flip_channel_order (`bool`, defaults to `False`): blue, green, red; `image_mean` and `image_std` are then
             in that order too.
-        do_convert_rgb (`bool`, defaults to `True`): False takes images of Pillow, arrays and tensors as they are, with
-            any number of channels.
+        do_convert_rgb (`bool`, defaults to `True`): False takes images as they are, with any number of channels.
         num_frames (`int`, *optional*): frames of a clip, from the middles of as many equal parts; 8 by default.
         seconds_per_frame (`float`, *optional*): instead, a frame from the middle of every so many seconds of a clip.
         kwargs: other settings of transformers' image processors: `resample` (bilinear), `do_center_crop` (`False`) and

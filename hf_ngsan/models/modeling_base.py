@@ -92,9 +92,7 @@ def make_vision_encoder(config: Any) -> Any:
 def vision_of(model: Any) -> Any:
     """Returns the vision encoder of a model; raises a ValueError if it has none."""
     if model.vision is None:
-        raise ValueError(
-            "This model has no vision encoder: give visual_features, or attach one with hf-ngsan attach-vision."
-        )
+        raise ValueError("This model has no vision encoder: give visual_features, or use hf-ngsan attach-vision.")
     return model.vision
 
 

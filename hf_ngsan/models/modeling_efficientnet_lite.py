@@ -10,10 +10,9 @@ from .modeling_vision import ConvolutionalBackbone, Normalized, is_inference
 
 @strict
 class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
-    r"""Configuration of EfficientNet-Lite. The defaults are EfficientNet-Lite0.
+    r"""Configuration of EfficientNet-Lite: EfficientNet (Tan and Le 2019) without squeeze-and-excitation, with ReLU6.
 
-    It is EfficientNet (Tan and Le 2019) without squeeze-and-excitation, with ReLU6, and with a stem of the same size in
-    every variant.
+    The defaults are EfficientNet-Lite0.
 
     Args:
         num_channels (`int`, defaults to 3): channels of the images.
@@ -49,10 +48,7 @@ BATCH_NORM_MOMENTUM = 0.01
 
 
 class SameConvolution(nn.Conv2d):
-    """Convolution without bias whose map has `ceil(size / stride)` cells on a side, as TensorFlow's padding SAME.
-
-    Where the padding is odd, the right and the lower side get one pixel more.
-    """
+    """Convolution without bias with TensorFlow's padding SAME; an odd one has a pixel more on the right and below."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, groups: int = 1):
         padding = kernel_size // 2 if stride == 1 else 0

@@ -86,8 +86,8 @@ class MultiHeadPooling(nn.Module):
 def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: int) -> torch.Tensor:
     """Returns half the mean of the `number` largest and of the `number` smallest values of each channel, `(B, size)`.
 
-    Selective spatial pooling (Durand et al. 2017, eq. 3), as in the baseline of Park et al. 2020. States are
-    `(batch_size, length, size)`, the mask `(batch_size, length)`, 1 = real, 0 = padding.
+    Selective spatial pooling (Durand et al. 2017, eq. 3) of states `(batch_size, length, size)` with their mask, as in
+    the baseline of Park et al. 2020.
     """
     real = states.new_ones(states.shape[:2]) if mask is None else mask.to(states.dtype)
     padding = (real == 0)[..., None]
@@ -109,7 +109,7 @@ def pair_losses(
     hardest_negatives: int = 1,
     negated_positives: bool = False,
 ) -> torch.Tensor:
-    """Returns the loss `(M,)` of each pair of a text and its image.
+    """Returns the loss `(M,)` of each pair of a text and its image, from similarities `(B, M)`.
 
     With s the similarities of B images and M texts, and for each pair of an image i and a text t of its own the
     negatives t' of other images and i' != i, the loss of a pair is
@@ -120,10 +120,7 @@ def pair_losses(
     - `"info_nce"`: half of -log(exp(s_it / T) / (exp(s_it / T) + sum_t' exp(s_it' / T))) and half of the same over i'
       (van den Oord et al. 2018; Radford et al. 2021).
 
-    Texts of the same image are never negatives of each other's pairs.
-
     Args:
-        similarities (`torch.FloatTensor` of shape `(B, M)`).
         is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
         loss, margin, temperature, hardest_negatives: as above, m, T and n.
         negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides, as the released code of
@@ -282,8 +279,7 @@ class MHSANModel(HubPreTrainedModel):
                 model with a vision encoder.
             visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`, *optional*):
                 in place of images.
-            visual_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 =
-                padding.
+            visual_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real.
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): with images, the
                 regions to encode in place of a grid; features do not need them.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
@@ -327,8 +323,7 @@ class MHSANModel(HubPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Args:
             input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
-            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real, 0 = padding; by
-                default all but padding tokens is real.
+            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): all but padding by default.
             token_type_ids (*optional*): for encoders of transformers that take them.
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, size)`, *optional*): word vectors in place
                 of words.

@@ -1,7 +1,4 @@
-"""ResNeXt (Xie et al. 2017) and ResNet (He et al. 2016) as a backbone, equal to those of torchvision and detectron2.
-
-transformers' own ResNet has neither grouped convolutions nor frozen normalizations.
-"""
+"""ResNeXt (Xie et al. 2017) and ResNet (He et al. 2016) as a backbone, equal to those of torchvision and detectron2."""
 
 import torch
 from torch import nn
@@ -14,9 +11,7 @@ from .modeling_vision import ConvolutionalBackbone, Normalized
 
 @strict
 class NGSANResNeXtConfig(ConvolutionalConfig):
-    r"""Configuration of ResNeXt and ResNet with bottleneck blocks, without their classifier.
-
-    The architectures are those of He et al. 2016 and Xie et al. 2017. The defaults are ResNeXt-101 32x8d.
+    r"""Configuration of ResNeXt and ResNet with bottleneck blocks. The defaults are ResNeXt-101 32x8d.
 
     | model | `depths` | `groups` | `width_per_group` |
     | --- | --- | --- | --- |
@@ -86,7 +81,6 @@ class FrozenBatchNorm2d(nn.Module):
             init.zeros_(buffer)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Normalizes `(batch_size, num_features, height, width)`."""
         statistics = self.running_mean, self.running_var
         return nn.functional.batch_norm(hidden_states, *statistics, weight=self.weight, bias=self.bias, eps=self.eps)
 
@@ -122,10 +116,7 @@ class ResNeXtStem(nn.Module):
 
 
 class ResNeXtBlock(nn.Module):
-    """Bottleneck with grouped 3x3 convolution (fig. 3c of Xie et al. 2017).
-
-    A projection stands in for the identity wherever the block changes the channels or the size of the map.
-    """
+    """Bottleneck with grouped 3x3 convolution (fig. 3c of Xie et al. 2017), and a projection where sizes change."""
 
     def __init__(self, config: NGSANResNeXtConfig, in_channels: int, out_channels: int, width: int, stride: int):
         super().__init__()

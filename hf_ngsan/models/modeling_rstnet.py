@@ -90,8 +90,7 @@ def positions_of_grid(config: RSTNetConfig, states: torch.Tensor) -> torch.Tenso
 def sinusoidal_geometry(geometry: torch.Tensor, channels: int) -> torch.Tensor:
     """Returns a fixed embedding `(B, N, N, channels)` of relative geometry `(B, N, N, 4)`, as released.
 
-    The four features, times 100, have `channels / 8` wavelengths each, up to 1000 * 2 pi: first all sines, then all
-    cosines (after Hu et al. 2018).
+    The four features, times 100, have `channels / 8` wavelengths each, first all sines, then all cosines.
     """
     features = geometry * 100.0
     steps = torch.arange(channels // 8, device=geometry.device, dtype=torch.float32) / (channels / 8)
@@ -495,7 +494,7 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
 
     @torch.no_grad()
     def word_visualness(self, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
-        """Returns gamma = 1 - beta of every word of generated captions (eq. 21-24).
+        """Returns gamma = 1 - beta of every word of generated captions (eq. 21-24), 0 at the start and at padding.
 
         The decoder runs over the finished captions: in one pass with a causal language model, else word by word as in
         generation. These are the values of the decoding steps, whether greedy, sampled or of beams.
@@ -504,9 +503,6 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
             inputs: outputs of the processor for B images, or `encoder_outputs` and their `attention_mask`.
             sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
                 C captions an image, those of one image next to each other.
-
-        Returns:
-            `torch.FloatTensor` of shape `(B * C, length)`, in [0, 1]; 0 at the start token and at padding.
         """
         if not self.config.adaptive_attention:
             raise ValueError("The captioner has no visualness, as its configuration has adaptive_attention=False.")

@@ -33,8 +33,7 @@ from .text_encoders import make_text_encoder, pretrained_text_weights
 class RSTNetLanguageModelOutput(ModelOutput):
     """Predictions `logits` `(batch_size, length, vocab_size)` of the next word, and the language signal s_t.
 
-    The signal, `last_hidden_state` `(batch_size, length, hidden_size)`, `hidden_states` and `attentions` are those of
-    the masked self-attention.
+    The latter, `last_hidden_state`, `hidden_states` and `attentions` are those of the masked self-attention.
     """
 
     loss: torch.Tensor | None = None
@@ -93,10 +92,7 @@ def current_mask(attention_mask: torch.Tensor | None, length: int) -> torch.Tens
 
 
 class ResidualNorm(nn.Module):
-    """LayerNorm(x + sublayer), or with `double_residual`, as released, LayerNorm(x + LayerNorm(x' + sublayer)).
-
-    The release's form has zeros where the tokens are padding.
-    """
+    """LayerNorm(x + sublayer), or as released LayerNorm(x + LayerNorm(x' + sublayer)) with zeros at padding."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -213,11 +209,9 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         self.text_encoder.set_input_embeddings(value)
 
     def align_vocabulary(self, words: Sequence[str], pieces_of: Callable[[str], Sequence[int]]) -> None:
-        """Sets the pieces of the text encoder's vocabulary for each word of the captions.
+        """Sets the pieces of the text encoder for `words`, the captions' vocabulary in the order of its ids.
 
-        Args:
-            words: the captions' vocabulary in the order of its ids; special tokens as the text encoder writes them.
-            pieces_of: returns the ids of the pieces of a word, at least one.
+        `pieces_of` returns the ids of the pieces of a word; special tokens are as the text encoder writes them.
         """
         if self.word_pieces is None:
             raise ValueError("This language model reads caption ids (language_tokenization='caption_ids').")

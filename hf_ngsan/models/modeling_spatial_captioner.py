@@ -31,8 +31,7 @@ class SpatialCaptionerPreTrainedModel(HubPreTrainedModel):
 class SpatialAttention(MultiHeadAttention):
     """Attention whose scores are divided by sqrt(d_len + d_attn): eq. 2, with d_attn the channels of a head.
 
-    d_len counts the keys that a query may attend to: the words up to and including its own, or the real grid cells. A
-    cache, beams and padding thus change nothing.
+    d_len counts the keys that a query may attend to: the words up to and including its own, or the real grid cells.
     """
 
     def weighted_sum(  # type: ignore[override]
@@ -46,10 +45,7 @@ class SpatialAttention(MultiHeadAttention):
         encoder_key_counts: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Takes d_len of each query too, `(num_images or 1, query_length or 1)`, in cross-attention the encoder's.
-
-        Without it scores are divided by sqrt(d_attn).
-        """
+        """Takes d_len of each query too, `(num_images or 1, query_length or 1)`; without it takes sqrt(d_attn)."""
         if encoder_key_counts is not None and not self.is_causal:
             key_counts = encoder_key_counts
         if key_counts is not None:
@@ -66,10 +62,9 @@ class SpatialEncoderLayer(EncoderLayer):
 
 
 class SpatialDecoderLayer(DecoderLayer):
-    """Causal self-attention, cross-attention and feed-forward, each LayerNorm(x + sublayer(x)).
+    """A decoder layer whose residual connection starts from the query input.
 
-    The paper prints LayerNorm(Attn + V_input), which is meaningless between captions and images; the residual
-    connection starts from the query input.
+    The paper prints LayerNorm(Attn + V_input), which is meaningless between captions and images.
     """
 
     attention_class = SpatialAttention

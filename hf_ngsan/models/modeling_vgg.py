@@ -19,9 +19,6 @@ class NGSANVGGConfig(ConvolutionalConfig):
     | VGG-16 (D) | `[2, 2, 3, 3, 3]` |
     | VGG-19 (E) | `[2, 2, 4, 4, 4]` |
 
-    A net for drawings of 64 x 64 pixels: `depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 128], use_batch_norm=True`,
-    which gives a map of 8 x 8 cells.
-
     Args:
         num_channels (`int`, defaults to 3): channels of the images.
         depths (`list[int]`, defaults to `[1, 1, 2, 2, 2]`): convolutions of each stage. Between two stages the map is

@@ -109,22 +109,18 @@ class VisionModel(HubPreTrainedModel):
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, of clips
                 `(batch_size, num_frames, 3, height, width)`).
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding,
-                on the right and below. Images of one size are encoded together and without padding, so that an image
-                gives the same tokens in any batch.
+                on the right and below; an image gives the same tokens in any batch.
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions in place
                 of the grid's cells: each is the mean of 7 x 7 points of the feature map within its box.
-            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): which of these regions, or
-                of the frames of clips, are real.
+            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real region or frame.
             output_hidden_states (`bool`, *optional*): also return those of the backbone, of images of one size.
         """
         refuse_unknown_keywords(self, kwargs)
         frames = None
         if self.config.kind == "frames":
             if pixel_values.ndim != 5 or pixel_mask is not None or visual_boxes is not None:
-                raise ValueError(
-                    f"This vision encoder takes clips, pixel_values (batch_size, num_frames, 3, height, width) of one "
-                    f"size and no boxes; it got the shape {tuple(pixel_values.shape)}."
-                )
+                expected = "pixel_values (batch_size, num_frames, 3, height, width) of one size and no boxes"
+                raise ValueError(f"This vision encoder takes clips, {expected}; not {tuple(pixel_values.shape)}.")
             frames, pixel_values = pixel_values.shape[:2], pixel_values.flatten(0, 1)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
         see: Any = self.see_grid
@@ -137,7 +133,7 @@ class VisionModel(HubPreTrainedModel):
             else:
                 output = in_groups_of_one_size(see, pixel_values, pixel_mask, visual_boxes)
         if frames is not None:
-            features = output.visual_features.flatten(1).unflatten(0, frames)  # type: ignore[union-attr]
+            features = output.visual_features.flatten(1).unflatten(0, frames)
             output = VisionOutput(features, None, features.new_ones(frames, dtype=torch.long), output.hidden_states)
         if not output_detections:
             output = VisionOutput(**{name: output[name] for name in output if name not in ("classes", "scores")})
@@ -191,10 +187,7 @@ def side_by_side(feature_maps: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def cell_boxes(rows: int, columns: int) -> torch.Tensor:
-    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row.
-
-    They differ from those of `geometry.grid_boxes` by rounding; each trained model needs those of its training.
-    """
+    """Returns boxes `(rows * columns, 4)` of the cells of a grid, row by row; RSTNet's differ by rounding."""
     top, left = torch.meshgrid(torch.arange(rows) / rows, torch.arange(columns) / columns, indexing="ij")
     corners = torch.stack([left, top], dim=-1).flatten(0, 1)
     return torch.cat([corners, corners + torch.tensor([1 / columns, 1 / rows])], dim=-1).clamp(max=1)
@@ -232,8 +225,8 @@ def in_groups_of_one_size(
         for place, row in enumerate(rows):
             seen[row] = {name: values[place] for name, values in output.items()}
     in_order = [seen[row] for row in range(len(sizes))]
-    names = in_order[0]
-    return VisionOutput(**{name: pad_sequence([one[name] for one in in_order], batch_first=True) for name in names})
+    joined: Any = {name: pad_sequence([one[name] for one in in_order], batch_first=True) for name in in_order[0]}
+    return VisionOutput(**joined)
 
 
 class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
@@ -259,10 +252,7 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
     def forward(
         self, pixel_values: torch.Tensor, output_hidden_states: bool | None = None, **kwargs: Any
     ) -> BackboneOutput:
-        """Returns the maps `(B, channels, rows, columns)` of `out_features`, and as hidden states those of all stages.
-
-        `pixel_values` are normalized images `(batch_size, num_channels, height, width)`.
-        """
+        """Returns maps `(B, channels, rows, columns)` of `out_features`, and as hidden states those of all stages."""
         refuse_unknown_keywords(self, kwargs)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states

@@ -81,8 +81,7 @@ class CaptioningProcessor(ProcessorMixin):
                 `videos.read_frames` reads.
             text (`str` or `list[str]`, *optional*): a caption of each image, for the loss of a model, or its beginning,
                 for `generate()`, which ignores the labels; `""` for none.
-            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
-                one array an image, or a single array for one image.
+            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images.
             visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1].
             captions (`str`, `list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an
                 image. `None` or `""` is a row without any label. Beside them `text` makes no labels.
@@ -155,8 +154,8 @@ class CaptioningProcessor(ProcessorMixin):
         return images if isinstance(images, list) else [images]
 
     def read_clip(self, video: Any) -> list[Any]:
-        """Returns the frames of a clip: those of a list or array, or some of a file (path, bytes, or of `datasets`)."""
-        if isinstance(video, (list, tuple)) or getattr(video, "ndim", 0) == 4:
+        """Returns the frames of a clip: those of a list, or some of a file (path, bytes, or a `dict` of `datasets`)."""
+        if isinstance(video, (list, tuple)):
             return list(video)
         if isinstance(video, Mapping):
             video = video["path"] if video.get("bytes") is None else video["bytes"]

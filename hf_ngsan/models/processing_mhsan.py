@@ -29,10 +29,8 @@ class MHSANProcessor(CaptioningProcessor):
             visual_features, visual_boxes, kwargs: as for [`~processing_captioning.CaptioningProcessor.__call__`].
 
         Returns:
-            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`. From images `pixel_values` `(B, 3,
-            height, width)` and, where images of a batch differ in size, `pixel_mask`; from features `visual_features`
-            `(B, N, D)`, `visual_attention_mask` `(B, N)` with 1 = real and, given boxes, `visual_boxes` `(B, N, 4)`;
-            from text `input_ids` and `attention_mask` `(M, T)`.
+            `BatchFeature` as there, with `visual_attention_mask` `(B, N)` beside `visual_features`, and from text
+            `input_ids` and `attention_mask` `(M, T)`.
         """
         if images is not None and visual_features is not None:
             raise ValueError("Give images or visual_features, not both: features stand in for images.")

@@ -30,7 +30,6 @@ DETR_STRIDE = 32
 
 
 def is_patch_encoder(backbone: Any) -> bool:
-    """Returns whether the configuration of a backbone is one of `PATCH_ENCODERS`."""
     return getattr(backbone, "model_type", None) in PATCH_ENCODERS
 
 
@@ -74,8 +73,8 @@ def stage_names(backbone: Any) -> list[str]:
 def feature_size_of(kind: str, backbone: Any) -> int:
     """Returns the channels of a backbone's feature maps together, or of a detection model's queries."""
     if kind == "regions":
-        sizes = (getattr(backbone, field, None) for field in ("d_model", "hidden_size"))
-        size = next((size for size in sizes if isinstance(size, int)), None)
+        given = [getattr(backbone, field, None) for field in ("d_model", "hidden_size")]
+        size = next((size for size in given if isinstance(size, int)), None)
         if size is None:
             raise ValueError(f"feature_size does not follow from a {backbone.model_type!r} backbone_config; give it.")
         return size

@@ -1,8 +1,4 @@
-"""Search backends: exact comparison with all embeddings, a graph of embeddings, or a collection of Milvus.
-
-The graph (HNSW, Malkov and Yashunin 2018) of the package usearch has the embeddings in 8 bits and is memory-mapped; its
-candidates are scored exactly. docs/speed.md compares both.
-"""
+"""Search backends: exact comparison, a graph (HNSW, Malkov and Yashunin 2018) of usearch, or a collection of Milvus."""
 
 import json
 import sys
@@ -77,11 +73,7 @@ def search(
         queries: float32 `(queries, dimension)`.
         top_k: items per query; fewer if there are fewer.
         spec: see [`open_backend`]; that of each index by default.
-        filter: an expression of Milvus, such as `width > 500`, that items must fulfil; "" for none.
-
-    Raises:
-        IndexFolderError: an index is incomplete or of another model than the first one; the filter cannot be used; or
-            see [`open_backend`].
+        filter: an expression of Milvus, such as `width > 500`, that items must fulfil.
     """
     indexes = [index] if isinstance(index, IndexFolder) else list(index)
     hits_of_queries: list[list[Hit]] = [[] for _ in queries]

@@ -24,16 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..io import folders
 from ..io.files import FileStamp, write_text_atomically
-from ..io.folders import (
-    MANIFEST,
-    DamagedFolderError,
-    check_folder,
-    find_folder,
-    is_empty,
-    remove_leftovers,
-    write_folder_atomically,
-)
+from ..io.folders import DamagedFolderError, check_folder, find_folder
 
 DESCRIPTION = "index.json"
 EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
@@ -132,7 +125,7 @@ class IndexFolder:
             raise IndexFolderError(
                 f"{folder} is an index of other images ({old.num_items} of {old.source}); name a new folder."
             )
-        remove_leftovers(folder, besides)
+        folders.remove_leftovers(folder, besides)
         index = cls(folder, old)
         for number in index.written_shards():
             index.shard(number)
@@ -215,7 +208,7 @@ class IndexFolder:
                 for row, thumbnail in enumerate(thumbnails):
                     archive.writestr(zipfile.ZipInfo(f"{row:06d}.jpg"), thumbnail)
 
-        write_folder_atomically(self.shard_folder(number), write)
+        folders.write_folder_atomically(self.shard_folder(number), write)
         self.opened.pop(number, None)
 
     def shard(self, number: int) -> Shard:
@@ -296,7 +289,7 @@ class IndexFolder:
         """Returns a checksum of the embeddings and their places."""
         digest = hashlib.sha256(self.description.fingerprint.encode())
         for number in range(self.num_shards):
-            digest.update((self.shard_folder(number) / MANIFEST).read_bytes())
+            digest.update((self.shard_folder(number) / folders.MANIFEST).read_bytes())
         return digest.hexdigest()
 
     @property
@@ -325,7 +318,7 @@ def is_index(folder: Path) -> bool:
 
 def check_new_index(folder: Path) -> None:
     """Raises an IndexFolderError unless a folder is new or already an index."""
-    if not is_index(folder) and not is_empty(folder):
+    if not is_index(folder) and not folders.is_empty(folder):
         raise IndexFolderError(f"{folder} holds something else than an index; name a new folder.")
 
 

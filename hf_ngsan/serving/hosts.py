@@ -14,9 +14,8 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 def listen(host: str, port: int) -> socket.socket:
     """Returns a socket that listens at an IP address or a name, and a port, 0 for a free one.
 
-    Raises:
-        ValueError: the host stands for all addresses of this machine without saying so, as "" and "0" do.
-        OSError: the address belongs to another machine, or the port is taken.
+    Raises an OSError if it cannot listen there, and a ValueError for a host that stands for all addresses of this
+    machine without saying so, as "" and "0" do.
     """
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -33,7 +32,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Returns the IP address that a host is; `None` for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -46,11 +44,7 @@ def is_unspecified(host: str) -> bool:
 
 
 def host_name(text: str) -> str:
-    """Returns a name or an IP address, with or without a port, as it is compared: in lower case, without a last dot.
-
-    Raises:
-        ValueError: the text is neither, such as a URL.
-    """
+    """Returns a name or an IP address, with or without a port, in lower case; raises a ValueError for others."""
     match = HOST.fullmatch(text)
     if match is None and address_of(text) is None:
         raise ValueError(f"{text!r:.80} is no host name and no IP address.")
@@ -93,7 +87,6 @@ class OwnHosts:
         await JSONResponse({"error": message}, 400)(scope, receive, send)
 
     def is_own(self, header: str) -> bool:
-        """Returns whether the value of a header `Host`, with or without a port, names this server."""
         try:
             name = host_name(header)
         except ValueError:

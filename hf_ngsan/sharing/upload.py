@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from ..exporting.onnx_folder import copy_graphs
 from ..io.files import sha256, write_text_atomically
-from ..loading.hub import HANDLER, SETTINGS, foreign_references, needs_the_package, own_code, save_for_hub
+from ..loading.hub import HANDLER, SETTINGS_FILES, foreign_references, needs_the_package, own_code, save_for_hub
 from ..loading.models import ModelFolderError, without_progress_bars
 from ..training.output_folder import TRAINING_CONFIG
 from ..visualization import MissingPlotsError, save_figure
@@ -188,7 +188,7 @@ def check_checkpoint(folder: str | Path) -> None:
     if (folder / HANDLER).is_file() and (folder / HANDLER).read_bytes() == HANDLER_CODE.read_bytes():
         code.add(HANDLER)
     foreign = [name for name in files_of(folder) if name.endswith(".py") and name not in code]
-    for file in sorted(folder.glob(SETTINGS)):
+    for file in sorted(folder.glob(SETTINGS_FILES)):
         named = foreign_references(json.loads(file.read_bytes()), code)
         foreign += [f"{key} of {file.name}, {mapping[key]!r:.200}" for mapping, key in named]
     if foreign:

@@ -77,10 +77,6 @@ def whole_number(value: Any, name: str, smallest: int, largest: int) -> int:
     return int(value)
 
 
-def checked_beams(sent: Any) -> int:
-    return whole_number(sent, "Beams", 1, MAX_BEAMS)
-
-
 def add_photograph(parts: Parts) -> None:
     pictures = example_images()
     first = next(iter(pictures.values()))
@@ -106,7 +102,7 @@ def add_photograph(parts: Parts) -> None:
     def caption(image: dict | None, num_beams: Any) -> str:
         if not isinstance(image, dict):
             raise ValueError("There is no photograph; drop one into the box first, or tap it to choose one")
-        beams = checked_beams(num_beams)
+        beams = whole_number(num_beams, "Beams", 1, MAX_BEAMS)
         photograph = uploaded_image(image["path"], "the photograph")
         return drawing.photograph_with_captions(photograph, parts.captions(photograph, beams))
 
@@ -119,7 +115,7 @@ def add_photograph(parts: Parts) -> None:
 
 
 def example_images() -> dict[str, Image.Image]:
-    """Returns the pictures by what they show: the photographs of installed packages, then a scene."""
+    """Returns the pictures by what they show: photographs of installed packages, then a scene."""
     files = installed_photographs()
     found = {name: load_image(files[name].read_bytes(), name) for name in EXAMPLES if name in files}
     found["drawn scene"] = draw_scene(make_scene(SCENE_SEED), size=drawing.SHOWN_SIDE // 2)
@@ -156,7 +152,8 @@ def add_regions(parts: Parts, page: Page) -> None:
     first = Regions(parts, rows[0])
 
     def show(example: Regions, chosen: int, before: Regions, num_beams: Any) -> tuple[str, tuple]:
-        return example.html(chosen, before, checked_beams(num_beams)), (example, chosen, before)
+        beams = whole_number(num_beams, "Beams", 1, MAX_BEAMS)
+        return example.html(chosen, before, beams), (example, chosen, before)
 
     def begin(number: Any, num_beams: Any) -> tuple[str, tuple]:
         example = Regions(parts, rows[whole_number(number, "Example", 0, len(rows) - 1)])
@@ -169,7 +166,8 @@ def add_regions(parts: Parts, page: Page) -> None:
         return show(example, change["index"], before, num_beams)
 
     def show_again(state: tuple | None, num_beams: Any) -> tuple[str, tuple]:
-        return show(*(state or (first, 0, first)), num_beams)
+        example, chosen, before = state or (first, 0, first)
+        return show(example, chosen, before, num_beams)
 
     triggers: list[Any] = [page.load, number.submit, button.click]
     gradio.on(triggers, begin, [number, num_beams], [shown, state], **PRIVATE)

@@ -135,7 +135,7 @@ def plot_frame_attention(frames: Sequence[Image | np.ndarray], words: Sequence[s
         raise ValueError(f"weights have the shape {weights.shape}; it must be {(len(words), len(frames))}, T > 0.")
     height, width = np.asarray(frames[0]).shape[:2]
     figure = new_figure(1.0 * len(frames) + 1.2, (height / width + 0.1) * len(words))
-    panels = np.reshape(panel_rows(figure, weights.size, len(frames)), weights.shape)
+    panels = np.array(panel_rows(figure, weights.size, len(frames)), dtype=object).reshape(weights.shape)
     for row, word, of_word in zip(panels, words, weights, strict=True):
         row[0].text(-0.1, 0.5, word, transform=row[0].transAxes, ha="right", va="center", fontsize=11, color=INK)
         for panel, frame, share in zip(row, frames, of_word / max(float(of_word.max()), 1e-12), strict=True):

@@ -1,7 +1,6 @@
 """`hf-ngsan attach-vision`: extract once, train on features, attach the vision encoder, caption photographs."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ import yaml
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.sharing.cards import collect_card_facts
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
 from tests.models.tiny_photos import PHOTOS
 from tests.tasks.tiny import tiny_sections
@@ -75,19 +73,6 @@ def test_photos_get_the_captions_of_their_features(journey, tmp_path, capsys):
     assert model.generation_config.num_beams == trained.generation_config.num_beams
     assert model.config.features_provenance == trained.config.features_provenance
     assert processor.image_processor.size == tiny_processor().size
-
-
-def test_the_training_stays_recorded(journey, tmp_path, capsys):
-    prints(capsys, *attach(journey, tmp_path / "captioner"))
-    config = collect_card_facts(tmp_path / "captioner").training_config
-    assert (
-        config == collect_card_facts(journey / "run").training_config and config["data"]["spec"] == "features:features"
-    )
-    prints(
-        capsys,
-        *attach(journey, tmp_path / "again", model=shutil.copytree(journey / "run" / "last", tmp_path / "model")),
-    )
-    assert collect_card_facts(tmp_path / "again").training_config is None
 
 
 def test_another_encoder_than_that_of_the_features_is_refused(journey, tmp_path, capsys):

@@ -10,10 +10,9 @@ from huggingface_hub import ModelCard
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import ModelFolderError, load_model
 from hf_ngsan.sharing import write_checkpoint
-from hf_ngsan.sharing.cards import CardFacts, collect_card_facts, read_evaluations, write_examples
+from hf_ngsan.sharing.cards import collect_card_facts, read_evaluations
 from hf_ngsan.tasks import load_training_config
 from tests.hub_stub import REPOSITORY
-from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tables import each_row
 from tests.tasks.tiny import DATA
 
@@ -101,12 +100,3 @@ def test_scores_of_other_weights_are_not_told(evaluated, tmp_path):
 @each_row("value", ["a\nb", "other"])
 def test_a_licence_that_is_none_of_yaml_is_still_yaml(value, run, tmp_path):
     assert written(run, tmp_path / "model", license=value).data.license == value
-
-
-def test_examples_are_small_pictures_with_captions(tmp_path):
-    found = write_examples(pixel_captioner(), pixel_processor(), "scenes:images=true,size=20", tmp_path)
-    assert found.keys() == {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png")} and found
-    facts = CardFacts(examples=found)
-    write_checkpoint(pixel_captioner(), pixel_processor(), tmp_path, REPOSITORY, facts=facts)
-    text = (tmp_path / "README.md").read_text()
-    assert all(f"![]({file}) | {caption}" in text for file, caption in found.items())

@@ -1,8 +1,6 @@
 """Annotation files alone become tables, and every broken record of VQA v2 is named or listed."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from datasets import load_from_disk
@@ -12,8 +10,6 @@ from tests.data.facts import fails_naming
 from tests.data.formats.files import SIZES
 from tests.data.formats.test_annotations import write_coco, write_json, write_karpathy
 from tests.tables import each_row
-
-FOLDER = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", "feature_formats")
 
 
 def question(number, **changes):
@@ -71,14 +67,3 @@ def test_a_broken_record_is_named_or_listed(fault, tmp_path):
     listed = json.loads((tmp_path / "out" / "skipped.json").read_text())
     assert result.num_rows == 1 and listed == result.skipped
     assert [fact for fact in facts if fact not in " ".join(entry["reason"] for entry in listed)] == []
-
-
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/feature_formats")
-def test_real_files(tmp_path):
-    folder, broken = FOLDER / "vqa_v2", FOLDER / "broken"
-    assert convert_annotations(sorted(folder.iterdir()), tmp_path / "vqa").num_rows == 28
-    assert convert_annotations([FOLDER / "karpathy" / "dataset_coco.json"], tmp_path / "split").num_rows == 60
-    answers = broken / "vqa_annotations_faults.json"
-    result = convert_annotations([answers, *folder.glob("*questions.json")], tmp_path / "out", skip_errors=True)
-    places = [entry["file_name"].rpartition(" ")[2] for entry in result.skipped if "annotations[" in entry["file_name"]]
-    assert sorted(places) == [f"annotations[{place}]" for place in (0, 1, 3, 4, 5)]

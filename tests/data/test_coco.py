@@ -35,17 +35,6 @@ def test_boxes_are_clipped_to_the_image_in_silence_for_rounding_and_counted_beyo
     np.testing.assert_allclose(dataset[0]["visual_boxes"], [[0, 0.1, 1, 0.6]], rtol=1e-6)
 
 
-def test_boxes_without_area_are_widened_and_counted_at_every_loading(coco_folder):
-    coco_folder.instances["annotations"][0]["bbox"] = [20, 10, 100, 0]
-    coco_folder.instances["annotations"][1]["bbox"] = [100, 30, 0, 20]
-    for _ in range(2):
-        with pytest.warns(UserWarning, match="2 boxes"):
-            dataset = load_coco_layout(coco_folder.write(), "train")
-    for row in dataset:
-        assert (row["visual_boxes"][:, 2:] > row["visual_boxes"][:, :2]).all()
-        assert row["visual_boxes"].min() >= 0 and row["visual_boxes"].max() <= 1
-
-
 def test_what_is_left_out_is_counted(coco_folder):
     coco_folder.instances["images"] += [{"id": i, "width": 9, "height": 9} for i in (100, 101, 102)]
     coco_folder.instances["annotations"].append({"image_id": 100, "category_id": 5, "bbox": [0, 0, 9, 9]})

@@ -11,10 +11,8 @@ from hf_ngsan.data.coco_files import (
     number_of,
     read_json,
     read_references,
-    read_results,
     write_caption_file,
 )
-from tests.tables import each_row
 
 
 def write(path, content, encoding="utf-8"):
@@ -39,14 +37,6 @@ def test_an_id_written_both_ways_is_one_image(tmp_path):
 def test_numbers_come_before_other_ids_and_by_value():
     ids = ["10", 9, "b", -1, "a", 10**30, "9a", "007"]
     assert sorted(ids, key=id_order) == [-1, "007", 9, "10", 10**30, "9a", "a", "b"]
-
-
-@each_row("encoding", ["utf-8-sig", "utf-16", "utf-32"])
-def test_any_encoding_of_json_is_read(tmp_path, encoding):
-    rows = [{"image_id": 1, "caption": "Ein Mädchen läuft"}]
-    assert read_results(write(tmp_path / "r.json", json.dumps(rows, ensure_ascii=False), encoding)) == {
-        1: "Ein Mädchen läuft"
-    }
 
 
 def test_numbers_in_the_names_of_images():

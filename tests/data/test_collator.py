@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor
 from hf_ngsan.data import CaptionCollator, build_tokenizer, load_data
-from tests.tables import each_row
 
 
 def echo(**inputs):
@@ -81,21 +80,10 @@ def test_rows_have_fewer_captions_than_asked_or_none():
     assert choose([make_row(captions=None), make_row(captions=0)]) is None
 
 
-def test_no_rows_give_an_empty_batch():
-    assert CaptionCollator(echo)([]) == {}
-
-
 def test_weights_follow_their_captions():
     rows = [make_row(1, 4) | {"caption_weights": [0.0, 1.0, 2.0, 3.0]}, make_row(2, 1) | {"caption_weights": [7.0]}]
     batch = CaptionCollator(echo, captions_per_image=2)(rows)
     assert batch["caption_weights"].tolist() == [*(float(text[-1]) for text in batch["captions"][0]), 7.0, 0.0]
-
-
-@each_row("captions", ["a cat", ["a cat"], np.array(["a cat"])])
-@each_row("column", ["captions", "caption"])
-def test_a_caption_may_stand_alone_or_in_a_column_caption(column, captions):
-    rows = [make_row(captions=None) | {column: captions}, make_row(captions=2) | {"caption": "not this one"}]
-    assert choose(rows, captions_per_image=2) == [["a cat", None], ["0-0", "0-1"]]
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from datasets import Dataset, Features, load_from_disk
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,20 +70,6 @@ def test_clamped_boxes_have_area_and_stay_in_the_image(boxes, flat):
 
 def dataset_of(rows, **features):
     return Dataset.from_list(rows, features=Features({**caption_features(4), **features}))
-
-
-def test_a_dataset_with_boxes_without_area_warns_once_with_their_number():
-    flat = changed("visual_boxes", 1, [0.2, 0.5, 0.4, 0.5])
-    dataset = dataset_of([make_row(), flat, changed("visual_boxes", 0, [0.3, 0.3, 0.3, 0.3])])
-    with pytest.warns(UserWarning, match="mine: 2 boxes") as caught:
-        checked = with_arrays(check_dataset(dataset, name="mine"))
-    assert len(caught) == 1
-    assert len(checked) == 3
-    x1, y1, x2, y2 = checked[1]["visual_boxes"][1]
-    assert (x1, x2) == (np.float32(0.2), np.float32(0.4))
-    assert y2 - y1 == pytest.approx(MIN_SIDE, rel=1e-3)
-    np.testing.assert_array_equal(checked[0]["visual_boxes"], make_row()["visual_boxes"])
-    np.testing.assert_array_equal(checked[1]["visual_features"], flat["visual_features"].astype(np.float32))
 
 
 def test_columns_without_a_value_are_left_out():

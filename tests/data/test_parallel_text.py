@@ -30,10 +30,10 @@ def test_lines_of_one_number_are_a_pair(tmp_path, end):
 
 def test_pairs_with_an_empty_side_are_left_out_counted_and_named(tmp_path):
     spec = write(tmp_path, ["A dog.", "", "A girl.", "A house."], ["Ein Hund.", "Zwei.", " \t", "Ein Haus."])
-    with pytest.warns(UserWarning, match="2 pairs .*lines 2 and 3"):
+    with pytest.warns(UserWarning, match="pairs .*: 2, lines 2, 3"):
         rows = load_data(spec, "train")
     assert [line for line, *_ in pairs(rows)] == [1, 4]
-    with pytest.warns(UserWarning, match="lines 2 and 3"):
+    with pytest.warns(UserWarning, match="lines 2, 3"):
         load_data(spec, "train")
     with fails_naming(tmp_path):
         load_data(write(tmp_path, [""], [""]), "train")
@@ -60,7 +60,7 @@ def test_datasets_of_the_library(tmp_path, kind):
         }
     DatasetDict({"train": Dataset.from_dict(columns)}).save_to_disk(tmp_path / "data")
     spec = f"parallel:{tmp_path / 'data'},source=en,target=de"
-    with pytest.warns(UserWarning, match="1 pair .*line 5"):
+    with pytest.warns(UserWarning, match="pairs .*: 1, line 5"):
         assert pairs(load_data(spec, "train")) == [*zip(range(1, 5), SOURCE, TARGET, strict=True)]
     with fails_naming("'fr'"):
         load_data(f"parallel:{tmp_path / 'data'},source=en,target=fr", "train")

@@ -84,9 +84,3 @@ def test_batches_of_tokens(lengths, batch_tokens, epoch, num_processes):
         assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= batch_tokens
     shares = [batches(epoch, num_processes, index) for index in range(num_processes)]
     assert [flat(parts) for parts in zip(*shares, strict=True)] == whole
-
-
-def test_batches_of_tokens_differ_between_epochs_and_continue_in_the_middle():
-    first, second = (list(TokenSampler([3] * 40, 12, seed=0, epoch=epoch)) for epoch in (0, 1))
-    assert sorted(map(sorted, first)) != sorted(map(sorted, second))
-    assert list(TokenSampler([3] * 40, 12, seed=0, start_batch=4)) == first[4:]

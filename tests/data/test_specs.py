@@ -1,12 +1,10 @@
 import shutil
-import time
 
 import numpy as np
 import pytest
 from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 
 from hf_ngsan.data import caption_features, load_data
-from hf_ngsan.data.images.loading import check_captions
 from hf_ngsan.io.files import temporary_path
 from tests.data.facts import fails_naming
 from tests.data.rows import dataset_of, make_row
@@ -105,17 +103,6 @@ def test_boxes_without_area_of_any_type_are_widened_with_a_warning_each_time(tmp
             assert (row["visual_boxes"][:, 3] > row["visual_boxes"][:, 1]).all()
 
 
-def test_a_prepared_dataset_is_written_once(cache):
-    load_data("scenes:size=20", "train")
-    (file,) = cache.rglob("data.arrow")
-    written = file.stat().st_mtime_ns
-    time.sleep(0.01)
-    load_data("scenes:size=20", "train")
-    assert file.stat().st_mtime_ns == written
-    load_data("scenes:size=21", "train")
-    assert len(list(cache.rglob("data.arrow"))) == 2
-
-
 def test_what_a_killed_process_left_is_not_taken_for_a_dataset(cache):
     load_data("scenes:size=20", "train")
     (file,) = cache.rglob("data.arrow")
@@ -125,12 +112,3 @@ def test_what_a_killed_process_left_is_not_taken_for_a_dataset(cache):
     file.write_bytes(file.read_bytes()[:100])
     assert len(load_data("scenes:size=20", "train")) == 20
     assert not incomplete.exists()
-
-
-def test_rows_without_captions_are_named_with_what_to_do():
-    rows = load_data("scenes:size=5", "train")
-    check_captions(rows, "scenes:size=5", "train")
-    with fails_naming("scenes:size=5", "train"):
-        check_captions(rows.remove_columns("captions"), "scenes:size=5", "train")
-    with fails_naming("captions=COLUMN"):
-        check_captions(rows.remove_columns("captions"), "images:photos", "train")

@@ -46,12 +46,6 @@ def test_punctuation_goes_but_within_words(tokenizer, caption, words):
     assert tokenizer.decode(ids, skip_special_tokens=True) == words
 
 
-def test_a_sequence_has_a_start_and_an_end(tokenizer):
-    assert tokenizer.convert_ids_to_tokens(tokenizer("a man").input_ids) == ["<s>", "a", "man", "</s>"]
-    assert tokenizer("").input_ids == [1, 2]
-    assert tokenizer("a man", add_special_tokens=False).input_ids == tokenizer("a man").input_ids[1:-1]
-
-
 def test_the_round_trip_through_a_folder_is_exact(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)

@@ -1,15 +1,12 @@
 """VQA v2's questions with the features of their images, joined when they are read."""
 
 import json
-import os
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hf_ngsan.data import load_data
-from hf_ngsan.data.conversion import convert_features
 from tests.data.facts import fails_naming
 from tests.data.rows import dataset_of, make_row
 from tests.data.test_annotation_tables import answer, question
@@ -89,14 +86,3 @@ def test_broken_records_are_counted_and_refused_or_left_out(tmp_path, features):
         load_data(spec, "validation")
     with pytest.warns(UserWarning, match=r"2 records .*questions\[1\], annotations\[1\]"):
         assert len(load_data(f"{spec},skip_errors=true", "validation")) == 1
-
-
-@pytest.mark.skipif("HF_NGSAN_TEST_DATA" not in os.environ, reason="HF_NGSAN_TEST_DATA is not set")
-def test_the_layouts_of_the_releases(tmp_path):
-    formats = Path(os.environ["HF_NGSAN_TEST_DATA"], "data", "feature_formats")
-    convert_features([formats / "vqa_npz" / "val2014"], tmp_path / "features")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        rows = load_data(f"vqa:{formats / 'vqa_v2'},features={tmp_path / 'features'}", "validation")
-    assert len(rows) == 28 and {len(row["visual_boxes"]) for row in rows} == {10, 14, 23, 36, 41, 67, 100}
-    assert set(rows["answer_type"]) <= {"number", "yes/no", "other"} and rows[0]["answers"][0] == "many"

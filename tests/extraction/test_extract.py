@@ -2,6 +2,7 @@ import hashlib
 import json
 import os
 
+import datasets
 import numpy
 import pytest
 import torch
@@ -206,3 +207,41 @@ def test_features_that_float16_cannot_hold_are_an_error(photos, tmp_path):
         next(model.parameters()).fill_(float("nan"))
     with pytest.raises(ExtractionError, match=r"000001\.png"):
         extract(photos, tmp_path / "nan", model=model)
+
+
+@pytest.fixture
+def dataset(tmp_path, photos):
+    """A saved dataset of the photos, with their bytes."""
+    rows = [
+        {
+            "image": {"bytes": file.read_bytes(), "path": None},
+            "image_id": int(file.stem),
+            "captions": [f"photo {file.stem}"],
+        }
+        for file in sorted(photos.iterdir())
+    ]
+    kinds = {"image_id": datasets.Value("int64"), "captions": datasets.List(datasets.Value("string"))}
+    columns = datasets.Features({"image": datasets.Image(), **kinds})
+    datasets.DatasetDict(train=datasets.Dataset.from_list(rows, features=columns)).save_to_disk(tmp_path / "dataset")
+    return f"images:{tmp_path / 'dataset'}"
+
+
+def test_features_are_those_of_the_files(tmp_path, photos, dataset):
+    extract(photos, tmp_path / "of_files", split="train")
+    result = extract(list_images(dataset, split="train"), tmp_path / "of_dataset", split="train")
+    assert (result.num_rows, result.skipped) == (11, [])
+    for ours, theirs in zip(rows_of(tmp_path / "of_dataset"), rows_of(tmp_path / "of_files"), strict=True):
+        assert ours["captions"] == [f"photo {ours['image_id']:06d}"]
+        for column in ("image_id", "visual_features", "visual_boxes", "width", "height", "split"):
+            assert ours[column] == theirs[column]
+
+
+def test_mistakes_name_the_dataset(tmp_path, dataset):
+    with pytest.raises(ExtractionError, match="--split"):
+        list_images(dataset)
+    with pytest.raises(ExtractionError, match="--image-folder"):
+        list_images(dataset, tmp_path, split="train")
+    with pytest.raises(DataError, match="'test'"):
+        list_images(dataset, split="test")
+    with pytest.raises(ExtractionError, match="scenes:size=3"):
+        list_images("scenes:size=3", split="train")

@@ -1,4 +1,4 @@
-"""Files of features and images that a stranger has prepared: reading them runs no code and writes nothing beside them.
+"""Files of features that a stranger has prepared: reading them runs no code and writes nothing beside them.
 
 `HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_archives.py` tries others.
 """
@@ -7,7 +7,6 @@ import io
 import os
 import pickle
 import random
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +15,13 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from hf_ngsan.cli import main
 
 FILES = 60
 RAN, ESCAPED = "RAN", "ESCAPED"
 """Files that a payload makes in the working folder, and that a name in an archive makes beside it."""
-NAMES = (f"../{ESCAPED}", f"/tmp/{ESCAPED}", f"a/../../{ESCAPED}", "1.npy", "", ".", "a\\..\\b", "é" * 200, "1/2.png")
+NAMES = (f"../{ESCAPED}", f"/tmp/{ESCAPED}", f"a/../../{ESCAPED}", "1.npy")
 
 
 class Payload:
@@ -61,7 +59,7 @@ def arrays(draw: random.Random, folder: Path) -> Path:
         (folder / "1.npy").write_bytes(content)
         return folder / draw.choice(["1.npy", "."])
     with zipfile.ZipFile(folder / "1.npz", "w", draw.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as archive:
-        for name in draw.sample(["x.npy", "bbox.npy", "info.npy", *NAMES[:4]], 3):
+        for name in draw.sample(["x.npy", "bbox.npy", "info.npy", *NAMES], 3):
             archive.writestr(name, content)
     return folder / "1.npz"
 
@@ -81,24 +79,6 @@ def tables(draw: random.Random, folder: Path) -> Path:
     return path
 
 
-def tars(draw: random.Random, folder: Path) -> Path:
-    """A tar file of images and captions whose names and kinds lead elsewhere."""
-    picture = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(picture, "PNG")
-    path = folder / "photos-000.tar"
-    with tarfile.open(path, "w", format=draw.choice([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])) as archive:
-        for number in range(draw.choice([1, 3])):
-            name = draw.choice([f"{number}", *NAMES])
-            for content, ending in ((picture.getvalue(), ".png"), (b"a red ball", ".txt")):
-                member = tarfile.TarInfo(name + ending)
-                member.size = len(content)
-                if draw.random() < 0.2:
-                    member.type = draw.choice([tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE])
-                    member.linkname, member.size = draw.choice(["/etc/passwd", "../..", name]), 0
-                archive.addfile(member, io.BytesIO(content))
-    return path
-
-
 @pytest.mark.slow
 def test_prepared_files_run_and_reach_nothing(tmp_path, monkeypatch):
     seed = os.environ.get("HF_NGSAN_FUZZ_SEED", "1")
@@ -108,7 +88,7 @@ def test_prepared_files_run_and_reach_nothing(tmp_path, monkeypatch):
         folder = tmp_path / str(number)
         (folder / "given").mkdir(parents=True)
         monkeypatch.chdir(folder)
-        path = draw.choice([pickled, pickled, arrays, arrays, tables, tars])(draw, folder / "given")
+        path = draw.choice([pickled, pickled, arrays, arrays, tables])(draw, folder / "given")
         for command in (
             ["inspect", path],
             ["convert", path, "--output", "new"],

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hf_ngsan.cli import main
+from hf_ngsan.loading.hub import run_self_test
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.loading.self_test import run_self_test
 from tests.commands.running import fails, prints
 from tests.guests.tiny import photos
 from tests.tables import each_row

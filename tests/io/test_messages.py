@@ -24,20 +24,6 @@ def clock(monkeypatch):
     return now
 
 
-def test_without_a_terminal_a_line_tells_the_progress_now_and_then(clock, caplog):
-    caplog.set_level(logging.INFO, "hf_ngsan")
-    with ProgressDisplay("epoch 2/5", total=400, done=0, unit="images") as display:
-        for done in range(50, 401, 50):
-            clock[0] += 10
-            display.update(done, "1:00", "loss 2.5" if done == 150 else None)
-    lines = [record.getMessage() for record in caplog.records]
-    assert [("150 of 400 images" in line, "300 of 400 images" in line) for line in lines] == [
-        (True, False),
-        (False, True),
-    ]
-    assert all("epoch 2/5" in line and "loss 2.5" in line and "1:00" in line for line in lines)
-
-
 def test_without_an_estimate_the_pace_and_the_time_left_follow_from_what_is_done(clock, caplog):
     caplog.set_level(logging.INFO, "hf_ngsan")
     with ProgressDisplay("extracting", total=400, done=100) as display:

@@ -11,7 +11,7 @@ from transformers import pipeline
 from hf_ngsan import VisionConfig, VisionModel
 from hf_ngsan.commands import arguments
 from hf_ngsan.exporting import graphs
-from hf_ngsan.loading import engines, use_engine
+from hf_ngsan.loading import use_engine
 from hf_ngsan.loading.engines import ENGINES, BackboneInEngine, PartInEngine
 from hf_ngsan.models.decoding import diverse_beam_search
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
@@ -113,8 +113,8 @@ def tiny_vision_like(vision: VisionModel) -> VisionModel:
 @pytest.mark.slow
 def test_a_graph_is_exported_once_and_again_for_other_weights_and_sizes(cache, monkeypatch):
     written = []
-    original = engines.write_graph
-    monkeypatch.setattr(engines, "write_graph", lambda *given: written.append(given) or original(*given))
+    original = graphs.write_graph
+    monkeypatch.setattr(graphs, "write_graph", lambda *given: written.append(given) or original(*given))
     for _ in range(2):
         use_engine(tiny_vision(), processor(), "onnx")
     assert len(written) == 1

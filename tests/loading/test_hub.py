@@ -11,9 +11,9 @@ import torch
 from transformers import BertConfig, BertModel, pipeline
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor, save_for_hub
+from hf_ngsan.loading.hub import SELF_TEST
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.loading.pipelines import CaptioningPipeline
-from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.models.configuration_hub import REQUIREMENTS, require_versions
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from tests.models.tiny import tiny_captioner, tiny_processor

@@ -111,6 +111,9 @@ def test_prefixes_and_generation_arguments(pipe):
     answers = pipe(PHOTOS, generate_kwargs={"num_beams": 3, "num_return_sequences": 2}, max_new_tokens=3, batch_size=3)
     assert [len(of_photo) for of_photo in answers] == [2] * 5
     assert all(len(answer["generated_text"].split()) <= 3 for of_photo in answers for answer in of_photo)
+    options = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 3}
+    configured = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor(), **options)
+    assert configured(PHOTOS) == answers
 
 
 def test_attention_is_aligned_with_words_and_mapped_to_the_image(pipe):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from datasets import Dataset
 from transformers import pipeline
 
 import hf_ngsan
@@ -69,26 +68,6 @@ def test_a_generator_is_streamed(pipe, rows, captions):
     assert next(iter(results)) == captions[0]
     assert counted.taken < 8
     assert list(pipe((row for row in rows), batch_size=2)) == captions
-
-
-def test_a_data_set_is_streamed(pipe, rows, captions):
-    columns = [{**{name: array.tolist() for name, array in row.items()}, "captions": ["a ball"]} for row in rows]
-    for data in (Dataset.from_list(columns), Dataset.from_list(columns).to_iterable_dataset()):
-        results = pipe(data, batch_size=2)
-        assert not isinstance(results, list)
-        assert list(results) == captions
-    assert list(pipe(Dataset.from_list(columns).with_format("numpy"), batch_size=3)) == captions
-
-
-def test_generation_arguments_reach_generate(pipe, rows):
-    batch = pipe.processor(visual_features=[rows[0]["visual_features"]], visual_boxes=[rows[0]["visual_boxes"]])
-    options = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 4}
-    expected = pipe.processor.batch_decode(pipe.model.generate(**batch, **options), skip_special_tokens=True)
-    assert [answer["generated_text"] for answer in pipe(rows[0], **options)] == expected
-    assert [answer["generated_text"] for answer in pipe(rows[0], generate_kwargs=options)] == expected
-    assert [len(answers) for answers in pipe(rows, batch_size=2, **options)] == [3] * len(rows)
-    configured = CaptioningPipeline(model=tiny_captioner(), processor=tiny_processor(), **options)
-    assert [answer["generated_text"] for answer in configured(rows[0])] == expected
 
 
 @each_row("task", ["image-to-text", "image-text-to-text"])

@@ -8,8 +8,8 @@ import torch
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
 from hf_ngsan.io.packaged import CAPTIONER, packaged_models
+from hf_ngsan.loading.hub import GENERATION, SELF_TEST, run_self_test, write_self_test
 from hf_ngsan.loading.models import load_model
-from hf_ngsan.loading.self_test import SELF_TEST, SETTINGS, run_self_test, write_self_test
 from tests.drift.checkpoints import CHECKPOINTS
 from tests.tables import each_row
 
@@ -42,7 +42,7 @@ def test_every_model_type_is_recorded(name, tmp_path):
 def test_the_command(saved, capsys):
     assert main(["inspect", str(saved), "--self-test"]) == 0
     values = record(saved)["log_probabilities"]
-    assert len(values) == len(record(saved)["token_ids"]) == SETTINGS["max_new_tokens"]
+    assert len(values) == len(record(saved)["token_ids"]) == GENERATION["max_new_tokens"]
     record(saved, log_probabilities=[*values[:-1], values[-1] - 2e-4], versions={"transformers": "5.24.99"})
     capsys.readouterr()
     assert main(["inspect", str(saved), "--self-test"]) == 1

@@ -89,14 +89,6 @@ def test_weights_are_those_of_the_decoding_steps(num_beams, returned, layer):
         np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
 
 
-def test_unknown_words_are_left_out_and_a_missing_layer_is_named():
-    image, sequences = one_image(IMAGES, 1), torch.tensor([[1, TOKENIZER.unk_token_id, 5, 2, 0]])
-    [(words, weights)] = word_attention(tiny_captioner(), TOKENIZER, image, sequences)
-    assert words == [TOKENIZER.decode(5)] and weights.shape == (1, 3)
-    with pytest.raises(ValueError, match="layer 2"):
-        word_attention(tiny_captioner(), TOKENIZER, image, sequences, layer=2)
-
-
 @each_row("implementation", ["sdpa", "eager"])
 def test_the_model_is_given_back_as_it_was(implementation):
     model, image = tiny_captioner(attn_implementation=implementation).train(), one_image(IMAGES, 0)

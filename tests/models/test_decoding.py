@@ -203,22 +203,3 @@ def test_no_caption_depends_on_the_cache_or_on_other_images(asked, search):
             alone = model.generate(**one_image(inputs, image), **one, **options)[0]
             padding = int((together[image] == PAD).cumprod(0).sum())
             assert without_padding(together[image][padding:]) == without_padding(alone)
-
-
-@each_row(
-    ("search", "options", "fact"),
-    [
-        (diverse_beam_search, {"num_beams": 3, "num_beam_groups": 2}, r"num_beams is 3.*\(2\)"),
-        (diverse_beam_search, {"num_beams": 3, "num_beam_groups": 0}, "num_beam_groups .*0"),
-        (diverse_beam_search, {"num_beams": 2, "diversity_penalty": -1.0}, "diversity_penalty is -1"),
-        (diverse_beam_search, {"num_beams": 2, "do_sample": True}, "do_sample"),
-        (constrained_beam_search, {"num_beams": 2, "cache_implementation": "static"}, "cache_implementation"),
-        (contrastive_search, {"penalty_alpha": 1.5}, "penalty_alpha is 1.5"),
-        (contrastive_search, {"penalty_alpha": float("nan")}, "penalty_alpha is nan"),
-        (contrastive_search, {"num_beams": 2}, "num_beams"),
-        (contrastive_search, {"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
-    ],
-)
-def test_what_cannot_be_done(asked, search, options, fact):
-    with pytest.raises(ValueError, match=fact):
-        generate(asked, search, **options)

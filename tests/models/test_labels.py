@@ -4,7 +4,6 @@ import torch
 from torch.nn.functional import pad
 
 from tests.models.architectures import ARCHITECTURES, LABELS, every_architecture, make
-from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor
 
 START = 1
 BEHIND_START = torch.cat([torch.full((4, 1), START), LABELS], dim=1)
@@ -45,19 +44,3 @@ def test_a_start_token_in_front_and_the_side_of_the_padding_change_no_loss(name,
         before = given["labels"].clone()
         torch.testing.assert_close(model(**inputs, **given).loss, expected, **SAME, msg=case)
         assert torch.equal(given["labels"], before), case
-
-
-@torch.no_grad()
-def test_what_the_processor_returns_is_for_the_loss_and_for_generating():
-    processor, model, images = tiny_processor(), tiny_captioner(), random_images([3, 2])
-    texts = ["a red ball", "two"]
-    features = [one_image(images, row) for row in range(2)]
-    visual = {name: [one[name][0].numpy() for one in features] for name in ("visual_features", "visual_boxes")}
-    batch = processor(**visual, text=texts)
-    expected = model(**processor(**visual, captions=texts)).loss
-    seen = {name: value for name, value in batch.items() if not name.startswith("decoder_")}
-    for given in (batch, seen):
-        torch.testing.assert_close(model(**given).loss, expected, **SAME)
-    del seen["labels"]
-    prefix = {name: batch[name] for name in ("decoder_input_ids", "decoder_attention_mask")}
-    assert torch.equal(model.generate(**batch), model.generate(**seen, **prefix))

@@ -72,13 +72,6 @@ def test_other_files_and_numbers_are_refused(tmp_path):
         read_frames(tmp_path / "none.mp4")
 
 
-def test_a_clip_that_breaks_off_gives_the_frames_before(tmp_path):
-    path = write_clip(tmp_path / "clip.webm", 60, rate=10)
-    content = path.read_bytes()
-    clip = read_frames(content[: len(content) * 2 // 3], every_seconds=0.5)
-    assert 3 <= len(clip.images) < 12
-
-
 def test_telephones_turn_frames(tmp_path):
     path = tmp_path / "turned.mp4"
     half = Image.new("RGB", (32, 16), "black")

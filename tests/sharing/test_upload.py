@@ -4,7 +4,7 @@ import pytest
 from huggingface_hub import HfApi, ModelCard, constants
 
 from hf_ngsan import push_to_hub
-from hf_ngsan.loading.self_test import SELF_TEST
+from hf_ngsan.loading.hub import SELF_TEST
 from hf_ngsan.sharing import UploadError, upload_checkpoint, write_checkpoint
 from hf_ngsan.sharing.upload import files_of
 from tests.hub_stub import READER, REPOSITORY
@@ -110,10 +110,3 @@ def test_without_a_network(online, folder, monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UploadError, match=REPOSITORY):
         upload_checkpoint(folder, REPOSITORY)
-
-
-@each_row("name", ["a/b/c", "a b", ""])
-def test_a_name_that_is_none(online, name):
-    with pytest.raises(ValueError):
-        push_to_hub(tiny_captioner(), tiny_processor(), name)
-    assert not online.requests

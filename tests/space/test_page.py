@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -84,31 +83,6 @@ def test_a_page_searches_an_index_that_grows(folders, tmp_path):
 def test_mistakes_are_one_sentence(folders, capsys, monkeypatch, arguments, fact):
     monkeypatch.chdir(folders)
     assert fact in fails(capsys, "app", *arguments)
-
-
-def test_every_option_reaches_the_page(monkeypatch, capsys):
-    asked = []
-
-    def launched(*arguments, **more):
-        asked.append((*arguments, more))
-        raise ValueError("ended")
-
-    page = SimpleNamespace(close=lambda verbose: asked.append("closed"))
-    parts = SimpleNamespace(pipeline=SimpleNamespace(model="model", processor="processor"))
-    monkeypatch.setattr("hf_ngsan.space.parts.load_parts", lambda *arguments: asked.append(arguments) or parts)
-    monkeypatch.setattr("hf_ngsan.loading.engines.use_engine", lambda *arguments: asked.append(arguments))
-    monkeypatch.setattr("hf_ngsan.space.page.make_page", lambda parts: page)
-    monkeypatch.setattr("hf_ngsan.space.page.launch", launched)
-    words = "--model m --data d --split s --index i --host localhost --port 8080 --engine onnx"
-    words += " --allowed-host A.example"
-    assert "ended" in fails(capsys, "app", *words.split())
-    engine = ("model", "processor", "onnx")
-    assert asked == [
-        ("m", "d", "s", "i"),
-        engine,
-        (page, "localhost", 8080, {"allowed_hosts": ["a.example"]}),
-        "closed",
-    ]
 
 
 def test_a_missing_gradio_is_named(capsys, monkeypatch):

@@ -17,12 +17,8 @@ FOLDERS_LOOKED_AT = 16
 
 
 class FeatureFormat(NamedTuple):
-    """One layout of feature files.
-
-    `name` is the value of `--from`; `source` a class of [`layouts`], or a function that reads one file, and
-    `recognises` one that decides where the suffix is not enough. A source is one file if `is_file`; otherwise it may be
-    a folder of files.
-    """
+    """One layout of feature files: `source` is a class of [`layouts`], or a function that reads one file, and
+    `recognises` one that decides where the suffix is not enough; a source that `is_file` is no folder of files."""
 
     name: str
     summary: str
@@ -57,9 +53,9 @@ FORMATS = {
     for layout in (
         FeatureFormat("bottom-up-tsv", TSV, (".tsv",), "TsvSource", is_file=True),
         FeatureFormat(
-            "m2-hdf5", "Meshed-Memory Transformer: ID_features and ID_boxes", HDF5, "M2Source", "is_m2", True
+            "m2-hdf5", "Meshed-Memory Transformer: ID_features and ID_boxes", HDF5, "Hdf5Source", "is_m2", True
         ),
-        FeatureFormat("grid-hdf5", "RSTNet: ID_grids", HDF5, "GridSource", "is_grid", True),
+        FeatureFormat("grid-hdf5", "RSTNet: ID_grids", HDF5, "Hdf5Source", "is_grid", True),
         FeatureFormat("cocobu", COCOBU, (".npz", ".npy"), "CocobuSource", "is_cocobu"),
         FeatureFormat("vqa-npz", VQA, (".npz",), "read_vqa", "is_vqa"),
         FeatureFormat("grid-pth", "grid-feats-vqa: a tensor (1, D, h, w) in ID.pth", (".pth",), "read_tensor"),
@@ -108,8 +104,8 @@ def recognise(path: Path) -> FeatureFormat:
     if examples:
         return FORMATS[next(iter(examples))]
     raise problem or DataError(
-        f"{path} has no known format; their files end in {', '.join(sorted(SUFFIXES))}. Name"
-        f" one with --from: {', '.join(FORMATS)}."
+        f"{path} has no known format; their files end in {', '.join(sorted(SUFFIXES))}. Name one with --from:"
+        f" {', '.join(FORMATS)}. Images in tar or Parquet files are read as images:{path}."
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -53,10 +53,8 @@ class Entry(NamedTuple):
 
 
 class Source:
-    """An opened file or folder, whose records have names and keys that [`read_record`] takes.
-
-    `total` is the `end` of the last entry, in `unit`. If not all names are numbers (`is_numbered`), places become ids.
-    """
+    """An opened file or folder of named records. `total` is the `end` of the last entry, in `unit`; if not all names
+    are numbers (`is_numbered`), places become ids."""
 
     unit = "images"
 
@@ -141,17 +139,17 @@ def parse_line(line: bytes, where: str) -> tuple[str, VisualRecord]:
 
 
 class Hdf5Source(Source):
-    """An HDF5 file with arrays of each image, named by its id and a suffix."""
-
-    suffixes: ClassVar[tuple[str, ...]]
+    """An HDF5 file with arrays of each image, named by its id and a suffix: the features and boxes of the Meshed-Memory
+    Transformer (Cornia et al. 2020), or the square grids of RSTNet (Zhang et al. 2021)."""
 
     def __init__(self, path: Path) -> None:
         self.file = open_hdf5(path)
         keys = list(self.file)
         self.has_boxes = any(key.endswith(BOXES) for key in keys)
-        names = {key.removesuffix(suffix) for suffix in self.suffixes for key in keys if key.endswith(suffix)}
+        suffixes = (GRIDS,) if any(key.endswith(GRIDS) for key in keys) else (FEATURES, BOXES)
+        names = {key.removesuffix(suffix) for suffix in suffixes for key in keys if key.endswith(suffix)}
         if not names:
-            raise DataError(f"{path} has no arrays named {' or '.join(f'ID{suffix}' for suffix in self.suffixes)}.")
+            raise DataError(f"{path} has no arrays named ID{FEATURES} or ID{GRIDS}.")
         super().__init__(path, [(name, name) for name in sorted(names)])
 
     def where(self, key: str) -> str:
@@ -159,6 +157,16 @@ class Hdf5Source(Source):
 
     def close(self) -> None:
         self.file.close()
+
+    def read_record(self, key: str) -> VisualRecord:
+        if f"{key}{GRIDS}" not in self.file:
+            features = self.read_array(f"{key}{FEATURES}")
+            return VisualRecord(features, self.read_array(f"{key}{BOXES}") if self.has_boxes else None)
+        features = self.read_array(f"{key}{GRIDS}")
+        side = math.isqrt(len(features))
+        if side**2 != len(features):
+            raise DataError(f"{self.where(key)}{GRIDS} has {len(features)} cells, which make no square grid.")
+        return VisualRecord(features, grid=(side, side))
 
     def read_array(self, key: str) -> np.ndarray:
         """Reads an array that is stored in the file itself, and whole: HDF5 reads a missing part as zeros."""
@@ -188,29 +196,6 @@ def open_hdf5(path: Path) -> "h5py.File":
     return h5py.File(path, "r")
 
 
-class M2Source(Hdf5Source):
-    """The Meshed-Memory Transformer (Cornia et al. 2020)."""
-
-    suffixes = (FEATURES, BOXES)
-
-    def read_record(self, key: str) -> VisualRecord:
-        features = self.read_array(f"{key}{FEATURES}")
-        return VisualRecord(features, self.read_array(f"{key}{BOXES}") if self.has_boxes else None)
-
-
-class GridSource(Hdf5Source):
-    """Square grids of RSTNet (Zhang et al. 2021)."""
-
-    suffixes = (GRIDS,)
-
-    def read_record(self, key: str) -> VisualRecord:
-        features = self.read_array(f"{key}{GRIDS}")
-        side = math.isqrt(len(features))
-        if side**2 != len(features):
-            raise DataError(f"{self.where(key)}{GRIDS} has {len(features)} cells, which make no square grid.")
-        return VisualRecord(features, grid=(side, side))
-
-
 def is_m2(path: Path) -> bool:
     with open_hdf5(path) as file:
         return any(key.endswith(FEATURES) for key in file)
@@ -222,8 +207,8 @@ def is_grid(path: Path) -> bool:
 
 
 class CocobuSource(Source):
-    """ImageCaptioning.pytorch: features, with boxes if there is a folder of boxes. The path is the parent folder,
-    `NAME_att` itself, or one file of `NAME_att` or `NAME_box`; `NAME_fc` is not read."""
+    """ImageCaptioning.pytorch: features, with boxes if there is a folder of boxes; the path is the parent folder or one
+    within it, or one file there."""
 
     def __init__(self, path: Path) -> None:
         folder = path if path.is_dir() else path.parent

@@ -125,7 +125,7 @@ class RowMaker:
 
     def annotated(self, image_id: int, name: str, is_numbered: bool, where: str) -> AnnotatedImage:
         if not self.annotations:
-            return AnnotatedImage({})
+            return AnnotatedImage()
         image = self.annotations.find(image_id, name, is_numbered)
         if image is None or (self.annotations.has_captions and not image.captions):
             files = ", ".join(map(str, self.annotations.paths))
@@ -165,17 +165,8 @@ def pool(features: np.ndarray, grid: tuple[int, int], grid_size: tuple[int, int]
 def contract_boxes(
     boxes: np.ndarray, size: tuple[float, float] | None, convention: str | None, where: str
 ) -> np.ndarray:
-    """Returns boxes `(N, 4)` as `x1, y1, x2, y2` divided by the image's width and height, float32, clipped to [0, 1].
-
-    Args:
-        size: width and height of the image in pixels; None = those of the smallest image from (0, 0) with all boxes,
-            of `MAX_GUESSED_SIDE` pixels a side at most.
-        convention: one of `CONVENTIONS`; if None, `xyxy-normalized` where most boxes end within [0, 1], and else
-            `xyxy`.
-
-    Raises:
-        DataError: another shape; a box that is not finite, has no area or leads beyond the image.
-    """
+    """Returns boxes `(N, 4)` of a convention as `x1, y1, x2, y2` divided by the image's width and height, float32,
+    clipped to [0, 1]; an unknown size is that of the smallest image from (0, 0) with all boxes."""
 
     def refuse(wrong: np.ndarray, fault: str) -> None:
         if wrong.any():

@@ -37,11 +37,8 @@ def sorted_image_files(folder: Path) -> list[str]:
 
 
 def sorted_files(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
-    """Returns the names of the files of some kinds in a folder, recursively and relative to it, sorted.
-
-    Raises:
-        ValueError: there are none, or a name is not UTF-8 text, which no dataset can hold.
-    """
+    """Returns the names of the files of some kinds in a folder, recursively and relative to it, sorted; a ValueError
+    for none."""
     names = sorted(name for name in visible_files(folder) if name.lower().endswith(suffixes))
     if not names:
         what = "images" if suffixes is SUFFIXES else "videos"

@@ -44,12 +44,8 @@ class OwnFiles:
         self.real_folder_of = cache(os.path.realpath)
 
     def find(self, path: str, where: str) -> str:
-        """Returns where a file lies that the dataset names; raises a DataError for a URL, or a file outside of the
-        dataset.
-
-        The path is absolute, or relative to the dataset's folder; or `zip://MEMBER::ARCHIVE` with such a path of an
-        archive.
-        """
+        """Returns where a file lies that the dataset names, by a path or as `zip://MEMBER::ARCHIVE`; raises a DataError
+        for a URL, or a file outside of the dataset."""
         if path.startswith(ZIP):
             member, _, archive = path.removeprefix(ZIP).partition("::")
             if archive and "::" not in archive and "://" not in member:
@@ -97,11 +93,7 @@ def with_own_files(dataset: Dataset, column: str, source: str, name: str) -> Dat
 
 
 def decode_image(value: Mapping | PIL.Image.Image | None, feature: Image) -> PIL.Image.Image | None:
-    """Decodes an image that is stored as `{"bytes", "path"}`: of a raster format, turned upright, in its stored mode.
-
-    The pixels are those of the datasets library. Pillow's error is raised for a damaged or missing file, another format
-    or too many pixels, a DataError for a URL.
-    """
+    """Decodes an image that is stored as `{"bytes", "path"}`, of a raster format, upright, in its stored mode."""
     if not isinstance(value, Mapping):
         return value
     content = read_image(value["path"]) if value["bytes"] is None else value["bytes"]
@@ -140,10 +132,7 @@ def with_raster_images(dataset: Dataset) -> Dataset:
 
 
 def with_named_images(rows: Dataset, name: str, stream: Any = None) -> Dataset:
-    """Returns rows whose images are decoded by [`decode_image`], and whose errors name the dataset and the row.
-
-    `stream` is the [`~loading.ImageStream`] with the images, if the rows only have their numbers there.
-    """
+    """Returns rows whose images [`decode_image`] decodes, or those of a stream; errors name the row."""
     return rows.with_format(NAMED_IMAGES, origin=Origin(name), stream=stream)
 
 

@@ -36,35 +36,16 @@ def load_images(
     streaming: bool = False,
     shuffle_buffer: int = SHUFFLE_BUFFER,
 ) -> Dataset:
-    """Loads one split of a dataset of images, with captions if it has any.
+    """Loads one split of a dataset of images, with captions if it has any, as `image_id`, `image` (decoded when it is
+    read) and, if known, `captions`, `file_name`, `width` and `height`.
 
-    Captions are in a column of lists, in several columns, or in a column of strings; rows with one string each are
-    merged if they show the same image: the same id, else the same file name, else the same bytes or path. Images
-    without a caption are left out, unless no image has one.
+    Captions are in a column of lists, in several columns (`captions`, joined by `+`), or in a column of strings; rows
+    with one string each are merged if they show the same image: the same id, else the same file name, else the same
+    bytes or path. Images without a caption are left out, unless no image has one. The id of an image comes from its id
+    column; else from the number at the end of its file name, if these are unique; else it is the number of its row.
 
-    The id of an image comes from its id column; else from the number at the end of its file name, if these numbers are
-    unique; else it is the number of its row.
-
-    Args:
-        source: a folder of photographs ([`~sources.read_folder`]), one written by `save_to_disk` or that `load_dataset`
-            reads, such as of Parquet files; one of WebDataset's tar files ([`~tar_files.open_tar_files`]); a Parquet
-            or tar file; or the name of a dataset on the Hub. No other files than those of the dataset are opened
-            ([`~files.OwnFiles`]).
-        split: `train`, `validation` (or `val`), `test`, or any other that exists.
-        image: the column of images, their bytes or the paths of their files; found by type and name if None.
-        captions: the column of captions, or several with `+` between; found by name if None.
-        config: which of several configurations of the dataset.
-        streaming: whether the images are read from beginning to end in each epoch, and nothing is prepared on the disk;
-            all but the images is then read into memory first, and a row is an image with all of its captions.
-        shuffle_buffer: rows of a stream that are shuffled together and held in memory.
-
-    Returns:
-        `datasets.Dataset`, memory-mapped, with `image_id`, `image` (decoded when it is read, as `PIL.Image.Image`) and,
-        if known, `captions`, `file_name`, `width` and `height`. Reading a damaged image raises a [`DataError`] that
-        names its row.
-
-    Raises:
-        DataError: there is no such dataset, split or column, or it cannot be read.
+    With `streaming` the images are read from beginning to end in each epoch, and nothing is prepared on the disk; all
+    but the images is then read into memory first. `shuffle_buffer` rows of a stream are shuffled together.
     """
     name = f"{source}, split {split}"
     if streaming and not is_folder_of_photographs(source, config):  # which is read in place anyway
@@ -118,10 +99,8 @@ def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
 
 
 class ImageStream:
-    """The images of a stream by the numbers of their rows, in any order.
-
-    A number that is further behind the largest one so far than the buffer is long makes the stream start again.
-    """
+    """The images of a stream by the numbers of their rows. A number that is further behind the largest one so far than
+    the buffer is long makes the stream start again."""
 
     def __init__(self, source: str, config: str | None, split: str, column: str, buffer: int) -> None:
         self.source, self.config, self.split, self.column, self.buffer = source, config, split, column, buffer
@@ -176,21 +155,8 @@ class ImageStream:
 
 
 def load_videos(source: str, split: str, *, captions: str | None = None) -> Dataset:
-    """Loads one split of a folder of videos.
-
-    Args:
-        source: a folder as [`~hf_ngsan.data.images.sources.read_folder`] reads it for photographs: any names, captions
-            in a `metadata.csv` or in `clip.txt` beside `clip.mp4`, splits in folders `train`, `validation` and `test`.
-        split: `train`, `validation` (or `val`) or `test`.
-        captions: the column of captions, or several with `+` between; found by name if None.
-
-    Returns:
-        `datasets.Dataset` with `image_id`, `file_name`, `video` (of type `Video(decode=False)`: the path of the file),
-        and, if known, `captions`. Processors choose the frames.
-
-    Raises:
-        DataError: no such folder or split, no videos in it, or metadata that cannot be read.
-    """
+    """Loads one split of a folder of videos, which [`read_folder`] reads as if they were photographs, with the column
+    `video` of type `Video(decode=False)`: the path of the file. Processors choose the frames."""
     folder = Path(source)
     if not folder.is_dir():
         raise DataError(f"{source} is no folder; give a folder of videos ({', '.join(VIDEO_SUFFIXES)}).")

@@ -101,11 +101,7 @@ def find_image_column(dataset: Dataset, source: str) -> str:
 
 
 def find_caption_columns(dataset: Dataset) -> list[str]:
-    """Finds a column with a name of `CAPTION_NAMES`, else numbered ones such as `caption_0`, `caption_1`.
-
-    Columns of text come first. Whole numbers are captions where there is none: a CSV file does not say which digits are
-    text.
-    """
+    """Finds a column with a name of `CAPTION_NAMES`, else numbered ones such as `caption_0`, `caption_1`."""
     for fits in (is_text_or_list, is_integer):
         names = [name for name, kind in dataset.features.items() if fits(kind)]
         best = find_name(dataset.select_columns(names), CAPTION_NAMES)
@@ -199,10 +195,8 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
 def all_but_images(
     table: pa.Table, columns: Columns, owners: np.ndarray, file_names: list[str | None] | None, name: str
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """Returns the columns besides the images, with the types of `TYPES`, and the rows to keep.
-
-    `owners` `(n,)` is the first row of the image of each row; -1 for a row that is left out.
-    """
+    """Returns the columns besides the images, and the rows to keep; `owners` `(n,)` is the first row of the image of
+    each row, -1 for a row that is left out."""
     chosen = np.flatnonzero(owners == np.arange(len(owners)))
     is_image_a_row = len(chosen) == np.count_nonzero(owners >= 0)
     content: dict[str, Any] = {}

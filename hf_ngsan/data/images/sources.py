@@ -49,18 +49,8 @@ FILE_NAME = "file_name"
 
 
 def open_split(source: str, split: str, config: str | None = None) -> tuple[Dataset, list[int] | None]:
-    """Opens one split of a dataset.
-
-    Args:
-        source: a folder of photographs, one that `load_from_disk` or `load_dataset` reads, a Parquet or tar file, or a
-            name on the Hub.
-        split: a key of a `DatasetDict`; for a dataset in one part, a value of its column `split` or, without this
-            column, the name of the part, by default `train`.
-        config: which of several configurations, for `load_dataset`.
-
-    Returns:
-        The dataset, memory-mapped, and the numbers of its rows in the split; None for all.
-    """
+    """Opens one split of a dataset, memory-mapped, with the numbers of its rows there, None for all: a dataset in one
+    part names the splits of its rows in a column `split`."""
     parts = open_source(source, config)
     column = column_of_splits(parts)
     available = list(dict.fromkeys(parts if column is None else column))
@@ -103,10 +93,8 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
     if is_folder_of_photographs(source, config):
         return read_folder(path)
     if path.is_dir():
-        refuse_patterns(str(path))
         files = None if card_configs(path) or config else files_of_splits(path)
     elif path.exists():
-        refuse_patterns(source)
         if not path.name.lower().endswith((".parquet", *TAR_SUFFIXES)):
             raise DataError(f"{path} is no Parquet or tar file; give one, or the folder that holds the data.")
         files = {split_of_file(path.name) or "train": [place]}
@@ -116,6 +104,9 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
+    for file in (file for of_split in (files or {}).values() for file in of_split):
+        if PATTERN_CHARACTERS.search(file):
+            raise DataError(f"{file} has one of * ? [ ], which the datasets library takes for patterns; rename it.")
     with naming_source(source):
         builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
         if builder.info.builder_name == "csv":
@@ -180,7 +171,6 @@ def files_of_splits(folder: Path) -> dict[str, list[str]]:
     of_suffix = ([name for name in names if suffix in suffixes_of(name)] for suffix in TABLES)
     parts: dict[str, list[str]] = {}
     for name in next(filter(None, of_suffix), []):
-        refuse_patterns(name)
         parts.setdefault(split_of_file(name), []).append(name)
     if len(parts) > 1 and "" in parts:
         raise DataError(
@@ -195,21 +185,11 @@ def suffixes_of(name: str) -> list[str]:
 
 
 def split_of_file(name: str) -> str:
-    """Returns the split of a table or archive, such as `train-00000-of-00001.parquet` or `test/1.tar`; "" without one.
-
-    Photographs have no splits in their names: people name them after what they show.
-    """
+    """Returns the split of a table or archive, such as `val-00000-of-00001.parquet` or `test/1.tar`, or nothing."""
     folders = [part.lower() for part in PurePosixPath(name).parts[:-1] if part.lower() in SPLIT_FOLDERS]
     words = folders or [word.lower() for word in SPLIT_IN_FILE_NAME.findall(PurePosixPath(name).stem)]
     shard = SHARD.fullmatch(name)
     return OTHER_WORDS.get(words[-1], words[-1]) if words else shard[1] if shard else ""
-
-
-def refuse_patterns(source: str) -> None:
-    if PATTERN_CHARACTERS.search(str(Path(source).absolute())):
-        raise DataError(
-            f"{source} has a path with one of * ? [ ], which the datasets library takes for patterns; rename it."
-        )
 
 
 def check_hub(name: str) -> None:
@@ -278,15 +258,8 @@ def holds_images(path: Path) -> bool:
 
 
 def read_folder(folder: Path, is_media: Callable[[str], bool] = is_image) -> dict[str, Dataset]:
-    """Reads a folder of photographs, or other files, one dataset a split, with `image`, undecoded, and the columns of
-    the metadata.
-
-    A split is a folder `train`, `validation` (`val`, `valid`, `dev`) or `test` directly below the root, unless the root
-    has metadata. No other name of a file or folder makes a split; all images are then `train`.
-
-    The images of a split with metadata are those that these name. Of a split without, they are all, and the lines of
-    `photo.txt` (or `photo.caption`) are the captions of `photo.jpg`.
-    """
+    """Reads a folder of photographs, or other files, one dataset a split: with `image`, undecoded, and the columns of
+    the metadata, or the lines of `photo.txt` as `captions` of `photo.jpg`. A split is a folder below the root."""
     names = sorted(visible_files(folder))
     parts = {}
     for split, files in splits_of([name for name in names if is_media(name) or is_metadata(name)], folder).items():

@@ -115,7 +115,7 @@ def captions_of(file: IO[bytes], members: Mapping[str, tarfile.TarInfo], name: s
         where = f"{name}, {members[suffix].name}"
         with naming_damage(where):
             text = read_member(file, members[suffix]).decode("utf-8-sig")
-            candidates = [LINE_END.split(text)]
+            candidates: list[Any] = [LINE_END.split(text)]
             if suffix == "json":
                 document = json.loads(text)
                 candidates = [document.get(key) for key in JSON_KEYS] if isinstance(document, dict) else [document]

@@ -1,11 +1,5 @@
 """Synthetic scenes: coloured shapes, features of appearance alone, captions decided by geometry alone, and scores.
 
-```python
-rows = load_scenes("train", size=2000)
-rows[0]["captions"][0]  # "the red circle lies left of the blue square"
-draw_scene(rows[0]).show()
-```
-
 Every scene has one square, the landmark, and captions that relate other objects to it. The relation depends on geometry
 alone:
 
@@ -97,28 +91,30 @@ def load_scenes(
     Raises:
         DataError: an unknown split or a number out of range.
     """
-    validation = max(1, size // 10) if validation is None else validation
-    sizes = {"train": size, "validation": validation, "test": max(1, size // 5) if test is None else test}
-    if split not in sizes:
-        raise DataError(f"scenes has no split {split!r}; there are {', '.join(SPLITS)}.")
-    if not all(1 <= number <= MAX_SCENES for number in sizes.values()) or image_size < 1 or seed < 0:
-        raise DataError(
-            f"scenes: size, validation and test are {sizes}, image_size {image_size} and seed {seed}; numbers of scenes"
-            f" are between 1 and {MAX_SCENES}, the others not negative."
-        )
+    number = size_of_split("scenes", split, size, validation, test)
+    if image_size < 1 or seed < 0:
+        raise DataError(f"scenes: image_size is {image_size} and seed {seed}; they must not be negative.")
     if language not in ("en", "zh") or (descriptions and language != "en"):
         raise DataError(f"scenes: language is {language!r}; captions are in en or zh, and descriptions in en.")
 
     from ..contract import caption_features
     from ..prepared import Rows, fingerprint, prepare
 
-    number = sizes[split]
     key = fingerprint("scenes", split, number, seed, images, image_size, descriptions, language)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
-    rows = make_rows(
-        split, number, seed, images, image_size, descriptions, language
-    )  # a generator: no scene is made yet
+    rows = make_rows(split, number, seed, images, image_size, descriptions, language)  # a generator
     return prepare("scenes", key, split, lambda: Rows(features, rows, number))
+
+
+def size_of_split(name: str, split: str, size: int, validation: int | None, test: int | None) -> int:
+    """Returns the number of scenes of a split: by default a tenth and a fifth of those for training."""
+    validation = max(1, size // 10) if validation is None else validation
+    sizes = {"train": size, "validation": validation, "test": max(1, size // 5) if test is None else test}
+    if split not in sizes:
+        raise DataError(f"{name} has no split {split!r}; there are {', '.join(SPLITS)}.")
+    if not all(1 <= number <= MAX_SCENES for number in sizes.values()):
+        raise DataError(f"{name}: size, validation and test are {sizes}; they are between 1 and {MAX_SCENES}.")
+    return sizes[split]
 
 
 def make_rows(
@@ -144,11 +140,8 @@ def make_rows(
 
 @dataclass(frozen=True)
 class Scene:
-    """Named objects in boxes, and five captions about them.
-
-    All N names of a colour and a shape differ in colour, and there is one square. Boxes are float32 `(N, 4)`, as shares
-    of a square canvas; features float32 `(N, 10)`, one-hot colour and shape with a little noise.
-    """
+    """Named objects, which differ in colour, in boxes float32 `(N, 4)`, as shares of a square canvas, with features
+    float32 `(N, 10)`, one-hot colour and shape with a little noise, and five captions."""
 
     objects: list[str]
     boxes: np.ndarray

@@ -50,15 +50,8 @@ FAMILY_OF = {relation: family for family in FAMILIES for relation in family.rela
 
 
 def answer_families(subjects: npt.ArrayLike, others: npt.ArrayLike) -> dict[str, np.ndarray]:
-    """Decides every family for boxes in relation to other boxes.
-
-    Args:
-        subjects, others: arrays of one shape or shapes that broadcast, `(..., 4)` of `x1, y1, x2, y2` in any unit.
-
-    Returns:
-        A dict from the family's name to an int8 array `(...)`: `FIRST` where the family's first relation holds,
-        `SECOND` where the second does, `AMBIGUOUS` where neither clearly does.
-    """
+    """Returns for every family an int8 array `(...)`, `FIRST`, `SECOND` or `AMBIGUOUS`, of boxes `(..., 4)` in relation
+    to others."""
     centre, size = centre_and_size(subjects)
     other_centre, other_size = centre_and_size(others)
     offset = centre - other_centre

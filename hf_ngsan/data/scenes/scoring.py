@@ -1,11 +1,5 @@
 """Accuracy of the spatial relations that a captioner states, also of scenes in which two objects have exchanged their
 boxes, so that another relation is true.
-
-```python
-prompts = relation_prompts(row)  # prompts[0].text: "the red circle lies", prompts[0].answer: "left of"
-score_relation_completions([[complete(prompt.text) for prompt in prompts]], [row])["directional"]  # in [0, 1]
-relation_swaps(row)[0].answer  # "right of"
-```
 """
 
 from collections import defaultdict
@@ -81,7 +75,7 @@ def score_relation_completions(completions: Sequence[Sequence[str]], rows: Seque
     """
     right: dict[str, list[bool]] = {family.name: [] for family in FAMILIES}
     covered = 0
-    for index, (texts, row) in enumerate(pairs_of(completions, rows)):
+    for index, (texts, row) in enumerate(zip(completions, rows, strict=True)):
         prompts = relation_prompts(row)
         if isinstance(texts, str) or len(texts) != len(prompts):
             raise DataError(f"completions, row {index}: give a list of {len(prompts)} texts, one for each prompt.")
@@ -111,12 +105,11 @@ def score_relation_completions(completions: Sequence[Sequence[str]], rows: Seque
 def score_objects(predictions: Sequence[str], rows: Sequence[Row]) -> float:
     """Returns the share of captions, one for each row of `scenes`, that name two objects of their scene, both with the
     right colour and shape."""
-    pairs = pairs_of(predictions, rows)
     named = 0
-    for caption, row in pairs:
+    for caption, row in zip(predictions, rows, strict=True):
         statement, objects = Statement.parse(caption), set(field_of(row, "objects"))
         named += statement is not None and len({statement.subject, statement.other} & objects) == 2
-    return named / len(pairs)
+    return named / len(rows)
 
 
 def answers_by_object(row: Row) -> dict[str, np.ndarray]:
@@ -138,12 +131,6 @@ def true_relation(statement: Statement, objects: list[str], answers: Mapping[str
     return None if answer == AMBIGUOUS else statement.family.relations[answer]
 
 
-def pairs_of(texts: Sequence, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
-    if len(texts) != len(rows):
-        raise DataError(f"There are texts for {len(texts)} rows, but {len(rows)} rows; give texts for each row.")
-    return list(zip(texts, rows, strict=True))
-
-
 def field_of(row: Row, name: str) -> Any:
     if row.get(name) is None:
         raise DataError(f"A row has no {name!r}; relations can be scored for rows of load_data('scenes', …) only.")
@@ -160,11 +147,8 @@ class RelationSwap:
 
 
 def relation_swaps(row: Row) -> list[RelationSwap]:
-    """Returns a swap for each caption of a scene whose relation some exchange turns into the other of its family.
-
-    The subject changes places with another object, with the landmark only if no other object will do. A scene gives
-    boxes and appearances to its objects independently, so that the result is a scene as likely as the row's.
-    """
+    """Returns a swap for each caption of a scene whose relation some exchange turns into the other of its family: the
+    subject changes places with another object, with the landmark only if no other will do."""
     objects, swaps = list(field_of(row, "objects")), []
     boxes = np.asarray(field_of(row, "visual_boxes"), dtype=np.float32)
     partners = sorted(range(len(objects)), key=lambda place: objects[place].endswith(LANDMARK))
@@ -185,17 +169,8 @@ def relation_swaps(row: Row) -> list[RelationSwap]:
 
 
 def score_swaps(swaps: Sequence[RelationSwap], before: Sequence[str], after: Sequence[str]) -> dict[str, dict]:
-    """Measures whether the relation that a captioner states changes with the truth.
-
-    Args:
-        swaps: of any rows.
-        before, after: captions that continue the prompts, for the boxes of the scene and for those of the swap.
-
-    Returns:
-        For each group, `symmetric` and `directional`: number of `swaps`, share of those that `follow` (the new relation
-        is stated; chance is 0.5, also for a captioner that never changes its mind) and of those whose relation
-        `changed` at all.
-    """
+    """Returns for each group the number of `swaps` and the shares of those that `follow` (the new relation is stated;
+    chance is 0.5) and whose relation `changed`, of captions that continue the prompts before and after."""
     outcomes: defaultdict[str, list[tuple[bool, bool]]] = defaultdict(list)
     for swap, first, second in zip(swaps, before, after, strict=True):
         words = [text.removeprefix(swap.prompt.text).strip() for text in (first, second)]
@@ -220,7 +195,6 @@ class SceneScores:
     def compute(
         self, rows: "Dataset", captions: Sequence[str], complete: Callable[[Sequence[int], Sequence[str]], list[str]]
     ) -> dict[str, float]:
-        """Computes the scores; a relation group without a single prompt is absent. See `ExtraScores.compute`."""
         references = [{"captions": [*map(in_english, texts)]} for texts in rows["captions"]]
         is_chinese = references[0]["captions"] != rows[0]["captions"]
         scores = {"objects": score_objects([*map(in_english, captions)], rows.select_columns("objects"))}

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hf_ngsan.data.annotations import Annotations
 from hf_ngsan.data.conversion import convert_features
 from tests.data.facts import fails_naming
 from tests.tables import each_row
@@ -80,14 +79,6 @@ def test_grids(path, key, options, tmp_path):
         assert checksum(features.T if key == "pth" else features) == expected["sha"]
 
 
-def test_videos(tmp_path):
-    rows = converted("vatex_i3d", tmp_path / "out")
-    assert [checksum(row["visual_features"]) for row in rows] == [
-        EXPECTED["i3d"][row["file_name"]]["sha"] for row in rows
-    ]
-    assert len(rows) == 5
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", BROKEN_FEATURES)
 def test_every_broken_file_is_named_and_leaves_nothing(entry, tmp_path):
@@ -96,14 +87,3 @@ def test_every_broken_file_is_named_and_leaves_nothing(entry, tmp_path):
     with fails_naming(file.stem, *([entry["where"]] if isinstance(entry.get("where"), int) else [])):
         convert_features([file], tmp_path / "out")
     assert not list(tmp_path.iterdir())
-
-
-@each_row("file", ["karpathy_faults.json", "karpathy_cut.json"])
-def test_broken_splits_are_named(file, tmp_path):
-    with fails_naming(file):
-        Annotations([FOLDER / "broken" / file], None)
-    if "faults" in file:
-        skipped = []
-        Annotations([FOLDER / "broken" / file], skipped)
-        places = [entry["file_name"].rpartition(" ")[2] for entry in skipped]
-        assert places == [f"images[{place}]" for place in (0, 1, 2, 3, 4, 5, 7)]

@@ -8,8 +8,6 @@ from datasets import Dataset, Image
 
 from hf_ngsan.data import EpochSampler, load_data, shuffle_buffer_of
 from hf_ngsan.training.batches import take
-from tests.data.facts import fails_naming
-from tests.data.formats.test_image_formats import DAMAGES, damaged_tars
 from tests.data.images.photos import (
     index_of,
     lists,
@@ -59,16 +57,6 @@ def test_rows_are_those_of_the_dataset(make, tmp_path):
         assert one["captions"] == other["captions"]
         assert one["image"].tobytes() == other["image"].tobytes()
     assert found.select_columns(["captions"])[1]["captions"] == expected[1]["captions"]
-
-
-@each_row("damage", DAMAGES)
-def test_no_member_of_a_tar_file_is_lost_without_a_word(damage, tmp_path, cache):
-    content = damaged_tars(tmp_path)[damage]
-    file = tmp_path / "shard.tar"
-    file.write_bytes(content)
-    for spec in (f"{tmp_path},streaming=true", f"{file},streaming=true", tmp_path):
-        with fails_naming(file):
-            load_data(f"images:{spec}", "train")
 
 
 @each_row("buffer", [4, 100])

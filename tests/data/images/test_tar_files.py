@@ -76,6 +76,7 @@ FAULTS = {
     "no JSON": {"1.jpg": JPEG, "1.json": b"{"},
     "numbers": {"1.jpg": JPEG, "1.json": b'{"caption": [1]}'},
     "a link": {"1.jpg": link("1.jpg"), "1.txt": b"a"},
+    "leads out": {"../1.jpg": JPEG},
     "repeated": {**jpeg(1), "1.JPG": JPEG},
 }
 
