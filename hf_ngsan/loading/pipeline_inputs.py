@@ -349,7 +349,7 @@ class ItemPipeline(ImageToTextPipeline):
     text_key: ClassVar[str] = "generated_text"  # of an answer, which is None for an input that was skipped
     reader_class: ClassVar[type[ItemReader]] = ItemReader
 
-    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         if inputs is not None and images is not None:
             raise ValueError("Inputs are given twice: as the first argument, and as image or images.")
         inputs = streamable(images if inputs is None else inputs)

@@ -219,10 +219,12 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
         refuse_models_of_others("visual-question-answering", model)
         super().__init__(model, **kwargs)
 
-    def _sanitize_parameters(self, question: str | None = None, **kwargs: Any) -> tuple[dict, dict, dict]:
+    def _sanitize_parameters(  # type: ignore[override]
+        self, question: str | None = None, **kwargs: Any
+    ) -> tuple[dict, dict, dict]:
         return super()._sanitize_parameters(question, **kwargs)
 
-    def __call__(self, inputs: Any = None, image: Any = None, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any = None, image: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         return super().__call__(inputs, image, **kwargs)
 
     def answer(  # type: ignore[override]
