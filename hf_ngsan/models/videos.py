@@ -104,14 +104,9 @@ def decoded(container: Any, stream: Any) -> Iterator[Any]:
     """Yields frames with a time, up to the end of the file or the place where it is damaged."""
     try:
         yield from (frame for frame in container.decode(stream) if frame.pts is not None)
-<<<<<<< HEAD
-    except av.FFmpegError:
-        return
-=======
     except Exception as error:
         if not type(error).__module__.startswith("av."):  # PyAV's own, of damaged files
             raise
->>>>>>> modelsa
 
 
 def frames_at(container: Any, stream: Any, times: list[float]) -> Iterator[Any]:
