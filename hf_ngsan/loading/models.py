@@ -166,7 +166,6 @@ def load_model(
         remember_source(exported, folder)
         whole = image_text_processor(folder) if guest else None
         return exported.eval(), whole or AutoProcessor.from_pretrained(folder, trust_remote_code=False)
-    processor: Any
     with quiet_loading():
         try:
             model, report = model_loader.from_pretrained(
