@@ -102,11 +102,11 @@ def extent(container: Any, stream: Any) -> tuple[float, float]:
 
 def decoded(container: Any, stream: Any) -> Iterator[Any]:
     """Yields frames with a time, up to the end of the file or the place where it is damaged."""
-    from av import FFmpegError
-
     try:
+        import av  # within, as transformers asks for every other import where this code travels with a checkpoint
+
         yield from (frame for frame in container.decode(stream) if frame.pts is not None)
-    except FFmpegError:
+    except av.FFmpegError:
         return
 
 

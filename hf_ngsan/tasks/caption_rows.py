@@ -70,10 +70,7 @@ COLUMNS_READ = ("image_id", "file_name", "image", "frames", "video", *ARRAY_COLU
 def load_rows(
     spec: str, split: str, with_captions: bool = True, limit: int | None = None, for_training: bool = False
 ) -> Dataset:
-    """Returns one split of a dataset, or its first `limit` rows, checked to have images and, if wanted, captions.
-
-    For a missing split `validation`, unless it is `for_training`, it returns the rows that training sets aside.
-    """
+    """Returns one split of a dataset, or its first `limit` rows, checked to have images and, if wanted, captions."""
     rows = load_data(spec, split) if for_training else load_split(partial(load_data, spec), split, spec)
     if "image_id" not in rows.column_names:
         raise DataError(f"{spec}, split {split}, has no images (no column 'image_id'); give a dataset of images.")
@@ -99,10 +96,7 @@ def only_features(rows: Dataset) -> Dataset:
 def rows_for(
     model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
 ) -> Dataset:
-    """Returns the columns that a captioner reads: images for one with a vision encoder, if present, else features.
-
-    Images beside features may be kept, for figures. A DataError says if the features are missing or others.
-    """
+    """Returns the columns that a captioner reads: images for one with a vision encoder, if present, else features."""
     for column in ("image", "frames", "video"):
         if reads_images(model.config) and column in rows.column_names:
             return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])

@@ -258,10 +258,7 @@ def calibrate(
     num_beams: int | None = None,
     batch_size: int = 64,
 ) -> Calibration:
-    """Calibrates a captioner's confidence with rows that it was not trained with, and images of its training.
-
-    The dual encoder, by its name, reads the same pixels; `data` and `split` are recorded as names of the rows.
-    """
+    """Calibrates a captioner's confidence with rows that it was not trained with, and images of its training."""
     if not len(training_rows):
         raise ValueError(f"{data} has no training images to compare others with; name their split with --train-split.")
     model, its_processor = load_model(dual_encoder, "retrieval")
