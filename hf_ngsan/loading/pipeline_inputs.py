@@ -417,10 +417,11 @@ class ItemPipeline(ImageToTextPipeline):
         if item.frames is not None:
             return [{**answer, "frames": item.frames} for answer in item.answers]
         answers = [{**answer} for answer in item.answers]
-        places: Any = (item.boxes, *(item.size or ()))
-        for answer in answers if item.size is not None and item.boxes is not None else ():
+        if item.size is None or item.boxes is None:
+            return answers
+        for answer in answers:
             for name in {"attention", "answer_attention"} & answer.keys():
-                maps = attention_maps(np.atleast_2d(answer[name]), *places)
+                maps = attention_maps(np.atleast_2d(answer[name]), item.boxes, *item.size)
                 answer[name] = maps if answer[name].ndim == 2 else maps[0]
             if "attention" in answer and item.image is not None:
                 answer["image"] = item.image
