@@ -85,7 +85,7 @@ def test_several_processes_do_what_one_does(tmp_path):
     shutil.copytree(folders[1] / "run", tmp_path / "killed")
     newest = max((tmp_path / "killed" / "checkpoints").iterdir())
     shutil.rmtree(newest)  # as if the run had died within its last epoch
-    killed = ["--config", several, f"output_dir={tmp_path / 'killed'}", "--resume", "--num-processes", num_processes]
+    killed = ["--config", several, f"training.output_dir={tmp_path / 'killed'}", "--resume", "--num-processes", num_processes]
     succeed("-m", "hf_ngsan.cli", "train", *killed)
     for name in ("last", f"checkpoints/{newest.name}"):
         assert same_weights(tmp_path / "killed" / name, folders[1] / "run" / name)
@@ -102,7 +102,7 @@ def test_several_processes_do_what_one_does(tmp_path):
 def test_the_example_under_accelerate_launch_uses_both_processes(tmp_path):
     config = write_config(tmp_path, training={"epochs": 1})
     launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", 2]
-    output, errors = succeed(*launch, EXAMPLE, "--config", config, "seed=3")
+    output, errors = succeed(*launch, EXAMPLE, "--config", config, "training.seed=3")
     assert "on 2 processes" in errors
     assert json.loads(output)["cider_d"] >= 0
     captions = json.loads((tmp_path / "run" / "captions_test.json").read_text())
