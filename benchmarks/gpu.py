@@ -290,14 +290,10 @@ def self_critical(bench: Bench) -> None:
         sizes |= {"images": 2, "regions": 4, "tokens": 5, "feature_size": 8, "hidden_size": 32, "layers": 1}
         sizes["vocabulary"] = 50
     step = SelfCriticalStep(Namespace(**sizes, device=bench.device))
-    counts: dict[str, torch.Tensor] = {}
     draws = iter(range(10**9))
 
-    def whole() -> None:
-        counts.update(step.whole(next(draws)))
-
     works = {
-        "self-critical step": whole,
+        "self-critical step": lambda: step.whole(next(draws)),
         "sampling + update": lambda: step.alone(next(draws)),
         "generate + forward of transformers": lambda: plain_self_critical(step),
     }
@@ -310,10 +306,6 @@ def self_critical(bench: Bench) -> None:
             bench.require(f"step / (sampling + update), {precision}", ours.median / alone.median, at_most=1.3)
         if ours and theirs:
             bench.note(f"speed / transformers, {precision}", ratio=theirs.median / ours.median)
-        if ours:
-            shares = {part: float(counts[f"{part}_seconds"]) / ours.median for part in ("sampling", "reward")}
-            shares["update"] = 1 - sum(shares.values())
-            bench.note(f"shares of the last step, {precision}", **shares)
 
 
 def plain_self_critical(step: SelfCriticalStep) -> None:

@@ -85,7 +85,14 @@ def test_several_processes_do_what_one_does(tmp_path):
     shutil.copytree(folders[1] / "run", tmp_path / "killed")
     newest = max((tmp_path / "killed" / "checkpoints").iterdir())
     shutil.rmtree(newest)  # as if the run had died within its last epoch
-    killed = ["--config", several, f"training.output_dir={tmp_path / 'killed'}", "--resume", "--num-processes", num_processes]
+    killed = [
+        "--config",
+        several,
+        f"training.output_dir={tmp_path / 'killed'}",
+        "--resume",
+        "--num-processes",
+        num_processes,
+    ]
     succeed("-m", "hf_ngsan.cli", "train", *killed)
     for name in ("last", f"checkpoints/{newest.name}"):
         assert same_weights(tmp_path / "killed" / name, folders[1] / "run" / name)

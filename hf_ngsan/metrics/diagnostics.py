@@ -33,9 +33,8 @@ def caption_diagnostics(
 
     Returns:
         `num_captions`, and shares between 0 and 1: `empty`, captions without a word; `distinct_captions`, different
-            ones;
-        `bad_endings`, those that end with a word like "a", "with" or "of"; `stutter`, those with one word twice in a
-        row; `repeated_2_grams`, `..._3_grams`, `..._4_grams`, those with such an n-gram twice; `distinct_1`,
+        ones; `bad_endings`, those that end with a word like "a", "with" or "of"; `stutter`, those with one word twice
+        in a row; `repeated_2_grams`, `..._3_grams`, `..._4_grams`, those with such an n-gram twice; `distinct_1`,
         `distinct_2`: different words and bigrams divided by all (Li et al., 2016). Also `mean_length`,
         `length_histogram` (`{words: captions}`), `vocabulary_size`, the number of different words used, and with
         `vocabulary` `vocabulary_used`, the share of it.

@@ -31,8 +31,7 @@ class PTBTokenizer:
     - A quoted attribute of an SGML tag that goes over a line end (`<a b='` in one caption, `'>` in a later one)
       swallows the lines between in the original; here a token never leaves its caption.
     - Lower case comes from Java's or Python's own tables, which differ for the youngest letters, and for a capital
-        sigma
-      after a hyphen at the end of a word.
+      sigma after a hyphen at the end of a word.
     - A rule looks 400 characters far, which keeps the time linear: a tag or a URL that is longer may fall apart,
       and a sentence that begins after more blanks than that does not end the one before. Long words stay whole.
 

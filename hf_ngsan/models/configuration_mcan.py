@@ -38,8 +38,8 @@ class MCANConfig(ConfigWithVision):
             over questions, or their `"sum"`, as released.
         initializer_range (`float`, defaults to 1.0): standard deviation of the initial word vectors.
         pad_token_id (`int`, defaults to 0).
-        hidden_size, num_attention_heads, intermediate_size, dropout, attention_dropout, geometry_hidden_size,
-            geometry_features, vision_config, features_provenance: as in [`NGSANConfig`].
+        others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
+            `attention_dropout`, `geometry_hidden_size`, `geometry_features`, `vision_config`, `features_provenance`.
         num_labels, id2label, label2id: as for every classifier of transformers: the answers.
     """
 

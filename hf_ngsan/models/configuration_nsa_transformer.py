@@ -20,9 +20,9 @@ class NSATransformerConfig(HubConfig):
             for the embeddings of Vaswani et al.
         tie_word_embeddings (`bool`): `True`; source, target and output embeddings are one matrix (Vaswani et al.,
             section 3.4).
-        hidden_size, num_attention_heads, intermediate_size, dropout, query_norm, key_norm, norm_affine,
-            max_position_embeddings, use_cache, tokens: as in [`NGSANConfig`]. Instance normalization maps the query of
-            a lone token to 0.
+        others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
+            `query_norm`, `key_norm`, `norm_affine`, `max_position_embeddings`, `use_cache`, tokens.
+            Instance normalization maps the query of a lone token to 0.
     """
 
     model_type = "nsa_transformer"

@@ -38,8 +38,8 @@ class SpatialCaptionerConfig(CaptionerConfig):
             extension, which suits regions too; `hidden_size` must then be a multiple of 8.
         attention_bias (`bool`, defaults to `False`): whether the projections of attention have biases; eq. 1 and 3 show
             none, unlike eq. 4.
-        hidden_size, num_attention_heads, initializer_range, use_cache, tokens, tie_word_embeddings,
-            features_provenance: as in [`NGSANConfig`].
+        others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `initializer_range`, `use_cache`, tokens,
+            `tie_word_embeddings`, `features_provenance`.
     """
 
     model_type = "spatial_captioner"

@@ -263,16 +263,18 @@ class MCANModel(MCANPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MCANOutput:
-        """Args:
-        input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded behind its
-            words.
-        attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): 1 = word, 0 = padding; by
-            default all but padding tokens is real.
-        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_words, word_embedding_size)`, *optional*):
-            word vectors in place of words.
-        pixel_values, pixel_mask, visual_features, visual_attention_mask, visual_boxes: as for
-            [`~modeling_mhsan.MHSANModel.get_image_features`]; models with a geometric bias need the boxes of
-            features. By default a region is padding if all its features are 0, as in the authors' release.
+        """Answers questions about images.
+
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded behind its
+                words.
+            attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): 1 = word, 0 = padding; by
+                default all but padding tokens is real.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_words, word_embedding_size)`, *optional*):
+                word vectors in place of words.
+            pixel_values, pixel_mask, visual_features, visual_attention_mask, visual_boxes: as for
+                [`~modeling_mhsan.MHSANModel.get_image_features`]; models with a geometric bias need the boxes of
+                features. By default a region is padding if all its features are 0, as in the authors' release.
         """
         if (input_ids is None) == (inputs_embeds is None) or (pixel_values is None) == (visual_features is None):
             raise ValueError("Give input_ids or inputs_embeds, and pixel_values or visual_features; never both.")
@@ -371,10 +373,12 @@ class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MCANOutput:
-        """Args:
-        input_ids, ..., pixel_mask: see [`MCANModel`].
-        labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): score in [0, 1] of each
-            answer.
+        """Answers questions about images.
+
+        Args:
+            input_ids, ..., pixel_mask: see [`MCANModel`].
+            labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): score in [0, 1] of each
+                answer.
         """
         outputs = self.model(
             input_ids,

@@ -174,15 +174,17 @@ class NSATransformerForConditionalGeneration(NSATransformerPreTrainedModel, Word
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        """Args:
-        input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
-        attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding,
-            on either side; positions count tokens only.
-        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*): in
-            place of `input_ids`, before scaling and positions.
-        encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-        decoder_input_ids, ..., labels, and what is returned: as for a captioner, see
-            [`~captioning.CaptioningForConditionalGeneration.forward`].
+        """Encodes a source and decodes what is known of its translation.
+
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
+            attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding,
+                on either side; positions count tokens only.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*): in
+                place of `input_ids`, before scaling and positions.
+            encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
+            decoder_input_ids, ..., labels, and what is returned: as for a captioner, see
+                [`~captioning.CaptioningForConditionalGeneration.forward`].
         """
         return self.predict_words(
             labels,

@@ -258,14 +258,16 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         with_logits: bool = True,
         **kwargs: Any,
     ) -> RSTNetLanguageModelOutput:
-        """Args:
-        input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): the words so far, the start
-            token first; made from `labels` if absent.
-        attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
-            either side.
-        labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token; -100
-            at padding. Beside `input_ids` each label is the word after its input.
-        with_logits (`bool`, defaults to `True`): `False` leaves out the predictions.
+        """Predicts each word from those before it.
+
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): the words so far, the start
+                token first; made from `labels` if absent.
+            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
+                either side.
+            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token; -100
+                at padding. Beside `input_ids` each label is the word after its input.
+            with_logits (`bool`, defaults to `True`): `False` leaves out the predictions.
         """
         refuse_unknown_keywords(self, kwargs)
         start: Any = self.config.bos_token_id

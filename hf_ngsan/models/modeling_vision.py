@@ -106,8 +106,8 @@ class VisionModel(HubPreTrainedModel):
     ) -> VisionOutput:
         r"""
         Args:
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, of clips
-                `(batch_size, num_frames, 3, height, width)`).
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`): images; of clips the shape
+                is `(batch_size, num_frames, 3, height, width)`.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding,
                 on the right and below; an image gives the same tokens in any batch.
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions in place
