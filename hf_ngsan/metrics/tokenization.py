@@ -37,8 +37,7 @@ class PTBTokenizer:
 
     Args:
         joined: tokenize the captions of a call as one text, a caption a line, as the evaluation and the metrics of this
-            package do: the abbreviation at the end of a caption can keep or lose its dot because of the caption after
-                it.
+            package do: an abbreviation at the end of a caption can lose its dot because of the next caption.
         keep_punctuation: leave punctuation in.
 
     Example:
