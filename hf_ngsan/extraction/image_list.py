@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 from transformers import BaseImageProcessor
 
@@ -27,7 +26,8 @@ from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.messages import ProgressDisplay, type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
-from ..models.videos import NUM_FRAMES, read_frames
+from ..models.processing_captioning import pad_clips
+from ..models.videos import frames_for
 
 if TYPE_CHECKING:
     import datasets
@@ -76,9 +76,7 @@ class ImageList:
         if row.get("frames") is not None:
             return [load_image(frame) for frame in row["frames"]], None
         content, path, stamp = self.content(index)
-        sampling = getattr(image_processor, "num_frames", None), getattr(image_processor, "seconds_per_frame", None)
-        frames = read_frames(content or path, sampling[0] or NUM_FRAMES, sampling[1], self.images[index].file_name)
-        return frames.images, stamp
+        return frames_for(image_processor, content or path, self.images[index].file_name), stamp
 
     def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
         """Returns an image, upright and in RGB, reduced to `least_side` or more, and the stamp of its file or bytes."""
@@ -272,12 +270,7 @@ def prepare_batch(
         if not (some and images.of_clips):
             return dict(image_processor(images=some, return_tensors="pt")) if some else {}
         pixels = image_processor(images=[frame for frames in some for frame in frames], return_tensors="pt")
-        parts = pixels["pixel_values"].split([len(frames) for frames in some])
-        masks = [torch.ones(len(part), dtype=torch.long) for part in parts]
-        return {
-            "pixel_values": pad_sequence(list(parts), batch_first=True),
-            "attention_mask": pad_sequence(masks, batch_first=True),
-        }
+        return pad_clips(pixels["pixel_values"].split([len(frames) for frames in some]))
 
     def leave_out(position: int, error: Exception) -> None:
         if isinstance(error, MemoryError):

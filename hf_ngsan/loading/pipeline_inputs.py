@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from PIL import Image
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
@@ -24,6 +23,7 @@ from ..models.processing_captioning import (
     boxes_of_regions,
     check_boxes,
     check_whole_images,
+    pad_clips,
     pad_visual_inputs,
 )
 
@@ -149,8 +149,7 @@ class ItemReader:
             self.prepare_maps(item, load_image(source["image"], item.name))
 
     def read_clip(self, item: Item, source: Mapping) -> None:
-        clip = next(source[name] for name in (*CLIPS, "image") if source.get(name) is not None)
-        frames = [load_image(frame, item.name) for frame in self.processor.read_clip(clip)]
+        frames = [load_image(frame, item.name) for frame in self.processor.read_clip(source)]
         item.pixels = self.processor.clips([frames])
         if self.with_maps:
             for frame in frames:
@@ -275,10 +274,8 @@ def unreadable(name: str, error: Exception, fault: str = "cannot be read") -> Im
 def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """Joins `pixel_values` `(1, C, height, width)` of images, padded by 0 with a `pixel_mask` `(B, height, width)`."""
     pixels = [image["pixel_values"] for image in images]
-    if pixels[0].ndim == 5:  # of clips `(1, T, C, height, width)`, shorter ones with frames of 0 behind
-        frames = pad_sequence([clip[0] for clip in pixels], batch_first=True)
-        mask = pad_sequence([torch.ones(clip.shape[1], dtype=torch.long) for clip in pixels], batch_first=True)
-        return {"pixel_values": frames, **({} if mask.all() else {"attention_mask": mask})}
+    if pixels[0].ndim == 5:  # of clips `(1, T, C, height, width)`
+        return pad_clips([clip[0] for clip in pixels])
     masks = [image.get("pixel_mask") for image in images]
     if len({image.shape for image in pixels}) == 1 and all(mask is None for mask in masks):
         return {"pixel_values": torch.cat(pixels)}

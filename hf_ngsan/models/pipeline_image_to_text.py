@@ -70,12 +70,13 @@ class ImageToTextPipeline(Pipeline):
         return {"text": text, **self.read(given)}
 
     def read(self, given: Mapping[str, Any]) -> dict:
-        if getattr(getattr(self.model.config, "vision_config", None), "kind", None) == "frames":
-            clip = next(given[name] for name in ("frames", "video", "image") if given.get(name) is not None)
-            return {"videos": tuple(self.processor.read_clip(clip))}
         names = [name for name in ("visual_features", "visual_boxes") if given.get(name) is not None]
         item: dict[str, Any] = {name: np.asarray(given[name], dtype=np.float32) for name in names}
-        if "visual_features" not in item:
+        if "visual_features" in item:
+            return item
+        if getattr(getattr(self.model.config, "vision_config", None), "kind", None) == "frames":
+            item["videos"] = tuple(self.processor.read_clip(given))
+        else:
             [item["images"]] = self.processor.read_images(given["image"], draft=True)
         return item
 

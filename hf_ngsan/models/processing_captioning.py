@@ -31,6 +31,7 @@ if hasattr(os, "register_at_fork"):
 Arrays = Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor
 BOX_TOLERANCE = 1e-3  # by which boxes may exceed [0, 1]: those of detectors in half precision are rounded
 PIXEL_TOLERANCE = 0.5  # by which boxes in pixels may exceed the image: annotations round edges to whole pixels
+CLIP_KEYS = ("frames", "video", "image", "bytes", "path")  # of rows, and of files in `datasets`
 IMAGE_PROCESSOR = "CaptioningImageProcessor"
 CONVNEXT_UNCUT = 384  # a ConvNextImageProcessor cuts images only to a smaller shortest edge
 
@@ -154,24 +155,19 @@ class CaptioningProcessor(ProcessorMixin):
         return images if isinstance(images, list) else [images]
 
     def read_clip(self, video: Any) -> list[Any]:
-        """Returns the frames of a clip: those of a list, or some of a file (path, bytes, or a `dict` of `datasets`)."""
+        """Returns the frames of a clip: those of a list, or some of a file (path or bytes), or of a `dict` with it."""
+        while isinstance(video, Mapping):
+            video = next(video[key] for key in CLIP_KEYS if video.get(key) is not None)
         if isinstance(video, (list, tuple)):
             return list(video)
-        if isinstance(video, Mapping):
-            video = video["path"] if video.get("bytes") is None else video["bytes"]
-        sampling = [getattr(self.image_processor, name, None) for name in ("num_frames", "seconds_per_frame")]
-        return from_part("videos.read_frames")(video, sampling[0] or 8, sampling[1]).images
+        return from_part("videos.frames_for")(self.image_processor, video)
 
     def clips(self, videos: Sequence[Any], **kwargs: Any) -> dict[str, torch.Tensor]:
         """Makes the pixels of clips, padded to the longest with zeros."""
         clips = [self.read_clip(video) for video in videos]
         frames = self.read_images([image for clip in clips for image in clip])
         pixels = super().__call__(images=frames, **{**kwargs, "return_tensors": "pt"})["pixel_values"]
-        parts = pixels.split([len(clip) for clip in clips])
-        data = {"pixel_values": pad_sequence(list(parts), batch_first=True)}
-        if len({len(part) for part in parts}) > 1:
-            data["attention_mask"] = padded([np.ones(len(part), np.int64) for part in parts])
-        return data
+        return pad_clips(pixels.split([len(clip) for clip in clips]))
 
     def unknown_words(self, text: str) -> list[str]:
         """Returns the words of a text without a token, and special tokens, which are no words."""
@@ -248,6 +244,14 @@ def pad_visual_inputs(
     batch = {name: padded(of) for name, of in (("visual_features", features), ("visual_boxes", boxes)) if of}
     if features or len({len(array) for array in boxes}) > 1:
         batch["attention_mask"] = padded([np.ones(len(array), np.int64) for array in features or boxes])
+    return batch
+
+
+def pad_clips(clips: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Pads the pixels `(T, 3, H, W)` of clips with frames of zeros, which a mask tells if there are any."""
+    batch = {"pixel_values": pad_sequence(list(clips), batch_first=True)}
+    if len({len(clip) for clip in clips}) > 1:
+        batch["attention_mask"] = padded([np.ones(len(clip), np.int64) for clip in clips])
     return batch
 
 

@@ -89,6 +89,12 @@ def read_frames(
     return found
 
 
+def frames_for(image_processor: Any, source: str | os.PathLike | bytes, name: str | None = None) -> list[Image.Image]:
+    """Reads as many frames of a video file as an image processor wants, see [`read_frames`]."""
+    number, every = (getattr(image_processor, field, None) for field in ("num_frames", "seconds_per_frame"))
+    return read_frames(source, number or NUM_FRAMES, every, name).images
+
+
 def extent(container: Any, stream: Any) -> tuple[float, float]:
     """Returns the time of the first frame and the length in seconds; decodes a file that does not say."""
     if stream.duration is not None and stream.start_time is not None:

@@ -11,6 +11,7 @@ from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.moving_scenes import draw_clip, make_clip
 from hf_ngsan.extraction import list_images
 from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.tasks import CaptioningConfig, train
 from hf_ngsan.tasks.captioning_models import attach_vision
 from hf_ngsan.visualization import plot_frame_attention
@@ -88,6 +89,18 @@ def test_a_clip_is_captioned_the_same_from_a_file_its_frames_and_in_a_padded_bat
     assert best["attention"].shape == (len(best["words"]), 4)
     figure = plot_frame_attention(best["frames"], best["words"] or ["-"], np.ones((max(1, len(best["words"])), 4)))
     assert len(figure.axes) == 4 * max(1, len(best["words"]))
+
+
+def test_the_pipeline_of_a_checkpoint_takes_clips_and_the_features_of_their_frames(run, clips):
+    model, processor = load_captioner(str(run))
+    file = str(clips / "train_station 0.mp4")
+    with torch.inference_mode():
+        [features] = model.base_model.vision(**processor.clips([file])).visual_features
+    given = [file, {"video": file}, {"video": {"bytes": None, "path": file}}, {"visual_features": features}]
+    captioner = ImageToTextPipeline(model, processor=processor)
+    answers = [captioner(one, max_new_tokens=8, return_scores=True)[0] for one in given]
+    assert len({answer["generated_text"] for answer in answers}) == 1
+    assert [answer["score"] for answer in answers] == pytest.approx([answers[0]["score"]] * 4, abs=1e-5)
 
 
 def test_the_command_captions_files_folders_and_datasets(run, clips, tmp_path, capsys):
