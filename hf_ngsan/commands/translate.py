@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("Give sentences or a file of them, with --input, and not both.")
     arguments.check_files(options.input)
     arguments.check_outputs({"--output": options.output}, [options.input])
-    from ..data.published import decoded_lines, lines_of, name_lines
+    from ..data.parallel_text import decoded_lines, lines_of, name_lines
     from ..io.processes import make_accelerator
     from ..loading.models import load_model
     from ..tasks.new_models import checked_generation

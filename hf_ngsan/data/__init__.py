@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from .contract import clamp_boxes as clamp_boxes
     from .errors import DataError as DataError
     from .images.loading import shuffle_buffer_of as shuffle_buffer_of
+    from .parallel_text import load_parallel as load_parallel
     from .published import load_coco_layout as load_coco_layout
-    from .published import load_parallel as load_parallel
     from .readers import ExtraScores as ExtraScores
     from .readers import Reader as Reader
     from .readers import describe_readers as describe_readers

@@ -1,15 +1,15 @@
-"""Readers of published text: `coco-layout:DIR`, `vatex:DIR`, and `parallel:SOURCE`, sentences and translations."""
+"""Readers of captions in the layouts in which COCO and VATEX publish them: `coco-layout:DIR` and `vatex:DIR`."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Value
 
 from .annotations import CAPTIONS_OF_VATEX, is_vatex_captions, listing, read_records, read_video, vatex_records
 from .coco_files import Record, images_by_id, in_order, read_json, records_of
@@ -17,14 +17,11 @@ from .contract import ROUNDING, caption_features, check_features, clamp_boxes, w
 from .errors import DataError, naming_damage
 from .formats import FORMATS
 from .formats.layouts import Source
-from .images.sources import open_split
 from .prepared import Rows, fingerprint, prepare
 from .readers import find_files, names_of_split
 
 NAMES_IN_FILES = {"train": ("training", "train"), "validation": ("validation", "val"), "test": ("public_test", "test")}
 """Words for the splits in the names of VATEX's caption files."""
-SIDES = ("source", "target")
-PAIRS = Features({"line": Value("int64"), **{side: Value("string") for side in SIDES}})
 
 
 def load_coco_layout(directory: str, split: str) -> Dataset:
@@ -198,85 +195,3 @@ def rows_of_videos(source: Source, captions: Path, videos: dict[str, tuple[str, 
     columns["file_name"] = Value("string")
     note = f"{len(missing)} of {len(videos)} videos of {captions} have no features and are left out"
     return Rows(columns, rows(), len(present), [f"{note}: {listing(missing)}."] if missing else [])
-
-
-def load_parallel(place: str, split: str, *, source: str | None = None, target: str | None = None) -> Dataset:
-    """Loads one split of parallel text, with `source` and `target` (strings) and `line`, counted from 1.
-
-    Pairs with an empty side are left out; a warning counts them and names their lines.
-
-    Args:
-        place: a folder of text files `SPLIT.LANGUAGE`, UTF-8, one sentence a line, of which equally numbered lines are
-            translations of each other; or what [`open_split`] takes, with the columns of both languages or one
-            `translation` that has both.
-        split: `train`, `validation` (or `val`), `test`, or any other: the name of the files without their language.
-        source, target: the languages, as files or columns are named.
-
-    Raises:
-        DataError: a language is missing, both are the same, there are no such files or columns, files have different
-            numbers of lines, text is not UTF-8, or no pair is left.
-    """
-    if not source or not target or source == target:
-        raise DataError(
-            f"parallel:{place} names no two languages; write parallel:{place},source=LANGUAGE,target=LANGUAGE."
-        )
-    name, folder = f"{place}, split {split}", Path(place)
-    if folder.is_dir() and any(file.suffix[1:] in (source, target) for file in folder.iterdir()):
-        files = find_files(folder, split, f"*.{source}", f"*.{target}")
-        return prepare("parallel", fingerprint("parallel", *files), split, lambda: pairs_of(files, name))
-    dataset, numbers = open_split(place, split)
-    flat = dataset.flatten()
-    candidates = ([f"{prefix}{language}" for language in (source, target)] for prefix in ("", "translation."))
-    names = next((names for names in candidates if {*names} <= {*flat.column_names}), None)
-    if names is None:
-        raise DataError(
-            f"{place} has no columns {source!r} and {target!r}, nor a column 'translation' with both; its columns are "
-            f"{', '.join(flat.column_names)}."
-        )
-    columns = flat.select_columns(names).rename_columns(dict(zip(names, SIDES, strict=True))).with_format(None)
-    columns = columns if numbers is None else columns.select(numbers)
-    sides = [[text or "" for text in columns[side]] for side in SIDES]
-    key = fingerprint("parallel", columns._fingerprint)
-    return prepare("parallel", key, split, lambda: without_empty(list(zip(*sides, strict=True)), name))
-
-
-def pairs_of(files: Sequence[Path], name: str) -> Rows:
-    sides = [list(lines_of(file)) for file in files]
-    numbers = [len(lines) for lines in sides]
-    if numbers[0] != numbers[1]:
-        raise DataError(
-            f"{files[0]} has {numbers[0]} lines, {files[1]} has {numbers[1]}; parallel text needs a line for each line."
-        )
-    return without_empty(list(zip(*sides, strict=True)), name)
-
-
-def lines_of(file: Path) -> Iterator[str]:
-    with open(file, "rb") as lines:
-        yield from decoded_lines(lines, str(file))
-
-
-def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Yields lines of UTF-8 text without the line feed, or carriage return and line feed, at their ends."""
-    for number, line in enumerate(lines, start=1):
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError:
-            raise DataError(f"{name}, line {number}, is not UTF-8 text; convert it.") from None
-        yield text.removesuffix("\n").removesuffix("\r")
-
-
-def without_empty(pairs: Sequence[tuple[str, str]], name: str) -> Rows:
-    empty = [line for line, pair in enumerate(pairs, start=1) if not all(map(str.strip, pair))]
-    rows = [
-        {"line": line, "source": source, "target": target}
-        for line, (source, target) in enumerate(pairs, start=1)
-        if source.strip() and target.strip()
-    ]
-    if not rows:
-        raise DataError(f"{name}: there is no pair of sentences; give text in both languages.")
-    note = f"{name}: pairs of sentences left out because a side is empty: {len(empty)}, {name_lines(empty)}."
-    return Rows(PAIRS, rows, len(rows), [note] if empty else [])
-
-
-def name_lines(lines: Sequence[int]) -> str:
-    return f"line{'s' if len(lines) > 1 else ''} {listing(lines)}"

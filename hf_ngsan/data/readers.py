@@ -276,7 +276,7 @@ for built_in in (
     ),
     Reader(
         name="parallel",
-        loader="hf_ngsan.data.published:load_parallel",
+        loader="hf_ngsan.data.parallel_text:load_parallel",
         source="SOURCE",
         usage="parallel:SOURCE,source=LANGUAGE,target=LANGUAGE",
         summary="sentences and their translations: a folder of text files `SPLIT.LANGUAGE`, one sentence a line, or a"

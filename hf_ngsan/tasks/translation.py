@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data import DataError, EpochSampler, TokenSampler, load_data
 from ..data.collator import IGNORED_LABEL
-from ..data.published import SIDES, name_lines
+from ..data.parallel_text import SIDES, name_lines
 from ..data.vocabulary import MIN_SUBWORDS, build_subword_tokenizer
 from ..io.files import write_output
 from ..models.captioning import WordGenerationMixin
