@@ -19,7 +19,7 @@ from transformers import BaseImageProcessor
 from ..data import DataError, load_data
 from ..data.annotations import coco_records
 from ..data.coco_files import number_at_the_end, read_json
-from ..data.images import is_image, sorted_image_files, visible_files
+from ..data.images import is_image, sorted_files, visible_files
 from ..data.images.sources import how_to_caption, is_folder_of_photographs, is_metadata, split_names
 from ..data.inspection import Findings
 from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
@@ -198,7 +198,7 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
 
 
 def images_of_folder(folder: Path) -> ImageList:
-    names = sorted_image_files(folder)
+    names = sorted_files(folder)
     numbers = [number for name in names if (number := number_at_the_end(name)) is not None]
     notes: tuple[str, ...] = ()
     if len(set(numbers)) < len(names):

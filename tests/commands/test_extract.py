@@ -15,25 +15,17 @@ def command(*arguments) -> int:
     return main(["extract", *map(str, arguments)])
 
 
+def places(photos, vision, output) -> tuple:
+    return "--images", photos, "--backbone", vision, "--output", output
+
+
 def test_it_prints_what_it_has_done_and_skipped(vision, tmp_path, capsys):
     photos = write_photos(tmp_path / "photos", 4)
     (photos / "000002.png").write_bytes(b"")
     (photos / "000003.png").unlink()
     (photos / "000003.jpg").mkdir()
     output = tmp_path / "out"
-    arguments = [
-        "--images",
-        photos,
-        "--backbone",
-        vision,
-        "--output",
-        output,
-        "--split",
-        "test",
-        "--num-workers",
-        "2",
-    ]
-    arguments.append("--skip-errors")
+    arguments = *places(photos, vision, output), "--split", "test", "--num-workers", "2", "--skip-errors"
     assert command(*arguments) == 0
     printed = capsys.readouterr().out
     assert "000002.png" in printed and "features of 2 images (2 new, " in printed and ", 1 skipped." in printed
@@ -44,18 +36,7 @@ def test_it_prints_what_it_has_done_and_skipped(vision, tmp_path, capsys):
 
 def test_copies_are_changed_images_that_resume_and_do_not_mix(vision, tmp_path, capsys):
     photos, output = write_photos(tmp_path / "photos", 4), tmp_path / "out"
-    arguments = [
-        "--images",
-        photos,
-        "--backbone",
-        vision,
-        "--output",
-        output,
-        "--split",
-        "train",
-        "--num-workers",
-        "0",
-    ]
+    arguments = *places(photos, vision, output), "--split", "train", "--num-workers", "0"
     assert command(*arguments) == 0
     assert command(*arguments, "--copies", "2") == 0
     folders = [output, output / "copies" / "1", output / "copies" / "2"]

@@ -31,12 +31,7 @@ def visible_files(folder: Path) -> Iterator[str]:
         visited.add(real)
 
 
-def sorted_image_files(folder: Path) -> list[str]:
-    """Returns the names of the image files in a folder, see [`sorted_files`]."""
-    return sorted_files(folder, SUFFIXES)
-
-
-def sorted_files(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
+def sorted_files(folder: Path, suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
     """Returns the names of the files of some kinds in a folder, recursively and relative to it, sorted; a ValueError
     for none."""
     names = sorted(name for name in visible_files(folder) if name.lower().endswith(suffixes))
