@@ -35,7 +35,8 @@ WITHOUT_EFFECT = ("_", "cache_", "output_", "return_", "transformers_version", "
 """Beginnings of names of settings that change no caption."""
 MAX_DIFFERENCE = 1e-3  # of log-probabilities
 TOLERANCE = 1e-4  # of an embedding's numbers
-MAX_FIXED_LENGTH = 64  # tokens of a text, where every text is padded to the longest
+MAX_LENGTH = 4096  # tokens of a text
+MAX_FIXED_LENGTH = 64  # where every text is padded to the longest
 TEXTS = ("a photograph of a dog", "two")
 MORE_TEXTS = ("a", "a man and a woman are standing in front of a building", "it")
 
@@ -171,8 +172,7 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
     if encoder.image_processor is None:
         raise UnexportableError("This dual encoder has no vision encoder, so it cannot embed the images of an index.")
     write_tower(model, "get_image_features", encoder.image_inputs(pictures(2)), folder / "image.onnx", [0])
-    fixed_length, longest = write_text_graph(encoder, folder)
-    settings = {"dimension": encoder.dimension, "longest_text": longest, "fixed_length": fixed_length}
+    settings = {"dimension": encoder.dimension, **write_text_graph(encoder, folder)}
     write_text_atomically(folder / EXPORTED_SETTINGS, json.dumps(settings) + "\n")
     complete_sources(model)
     model.config.save_pretrained(folder)
@@ -193,18 +193,18 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
 
 
 @torch.no_grad()
-def write_text_graph(encoder: DualEncoder, folder: Path) -> tuple[bool, int]:
-    """Writes the graph of texts; returns whether it takes texts of one length only, and the longest text."""
+def write_text_graph(encoder: DualEncoder, folder: Path) -> dict[str, Any]:
+    """Writes the graph of texts; returns their greatest number of tokens, and whether all are padded to it."""
     file, method = folder / "text.onnx", "get_text_features"
     if encoder.padding == "longest":
         with suppress(UnexportableError):  # its steps may depend on the length
             write_tower(encoder.model, method, encoder.text_inputs(TEXTS), file, [0, 1])
-            return False, encoder.longest_text
+            return {"longest_text": min(encoder.longest_text, MAX_LENGTH), "fixed_length": False}
     longest = min(encoder.longest_text, MAX_FIXED_LENGTH)
     padding = {"padding": "max_length", "truncation": True, "max_length": longest}
     texts = encoder.processor.tokenizer(list(TEXTS), return_tensors="pt", **padding)
     write_tower(encoder.model, method, texts, file, [0])
-    return True, longest
+    return {"longest_text": longest, "fixed_length": True}
 
 
 def write_tower(

@@ -168,11 +168,9 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
             if any(plain.encode(text).ids != tokenizer(text)["input_ids"] for text in TEXTS):
                 raise UnexportableError(f"{folder}: tokenizer.json alone splits texts otherwise than the tokenizer.")
             encoder = dual_encoder_of(model, processor)
-            fixed_length, longest = write_text_graph(encoder, target)
             settings = {
                 "inputs": list(encoder.text_inputs(TEXTS)),
-                "longest_text": longest,
-                "fixed_length": fixed_length,
+                **write_text_graph(encoder, target),
                 "pad_token_id": tokenizer.pad_token_id,
                 "special_ids": sorted({tokenizer.unk_token_id, *tokenizer.all_special_ids}),
                 "weights": {},

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from hf_ngsan.exporting import UnexportableError, write_exported_captioner
 from hf_ngsan.exporting.captioner import Words
 from hf_ngsan.exporting.folder import decoding_settings, image_settings, word_settings
+from hf_ngsan.exporting.graphs import write_graph
 from tests.models import tiny
 from tests.models.rstnet import tiny as tiny_rstnet
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -62,6 +64,17 @@ def test_models_that_have_no_exported_form(tmp_path):
         write_exported_captioner(grids, tiny.tiny_processor(), tmp_path)
     with pytest.raises(UnexportableError, match="NGSANModel"):
         write_exported_captioner(tiny.tiny_captioner().model, tiny.tiny_processor(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_exporter_cannot_trace(tmp_path):
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+
+    def refuse(model, **inputs):
+        raise RuntimeError("It cannot be traced.")
+
+    with pytest.raises(UnexportableError, match="encoder"):
+        write_graph(tiny.tiny_captioner(), refuse, {"pixel_values": torch.zeros(2, 3, 8, 8)}, tmp_path / "encoder.onnx")
     assert not list(tmp_path.iterdir())
 
 

@@ -11,6 +11,8 @@ pytest.importorskip("onnxruntime", reason="the extra photos is not installed")
 
 from hf_ngsan.cli import main, parse
 from hf_ngsan.commands import caption as caption_command
+from hf_ngsan.exporting import UnexportableError, graphs
+from hf_ngsan.exporting import folder as writer
 from hf_ngsan.exporting.onnx_folder import (
     FOLDER,
     copy_graphs,
@@ -21,12 +23,16 @@ from hf_ngsan.exporting.onnx_folder import (
     remove_old_graphs,
 )
 from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER, packaged_models
-from hf_ngsan.loading.models import load_model
+from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.retrieval import IndexDescription, IndexFolder
 from hf_ngsan.sharing import write_checkpoint
 from hf_ngsan.tasks.retrieval_search import embed_texts
 from tests.commands.running import fails, heavy_imports, prints
+from tests.exporting.eager import use_eager_graphs
+from tests.models import tiny
+from tests.models.mcan import tiny as mcan
+from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
 
 PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
@@ -48,7 +54,7 @@ def test_the_graph_of_texts_embeds_them_as_the_model_does(dual_encoder):
     assert graph.fingerprint == model_fingerprint(*dual_encoder)
     found = np.concatenate([graph.embed(text) for text in TEXTS])
     assert found == pytest.approx(np.concatenate([embed_texts(*dual_encoder, [text]) for text in TEXTS]), abs=1e-5)
-    assert graph.embed("") is graph.embed(".") is None
+    assert graph.embed("") is None
 
 
 def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
@@ -130,6 +136,7 @@ def test_graphs_count_as_long_as_nothing_has_changed(tmp_path):
         folder = model_with_graphs(tmp_path / name)
         (folder / "README.md").write_text("about it")
         assert is_current(folder, ["encoder.onnx"]) and not is_current(folder, ["text.onnx"]), name
+        assert open_captioner(str(folder)) is None  # its graphs are none
         try:
             change(folder)
         except FileNotFoundError:
@@ -154,23 +161,52 @@ def test_graphs_go_with_their_model_alone(tmp_path):
     assert not (same / FOLDER).exists() and not (other / FOLDER).exists() and (first / FOLDER).exists()
 
 
-@pytest.mark.slow
-def test_an_export_into_the_folder_of_a_model(tmp_path, capsys):
-    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+def test_an_export_into_the_folder_of_a_captioner(tmp_path, capsys, monkeypatch):
+    use_eager_graphs(monkeypatch)
     folder, model, processor = tmp_path / "model", pixel_captioner(), pixel_processor()
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     photo((40, 30)).save(tmp_path / "photo.png")
     fails(capsys, "export", "--model", folder, "--check")
     prints(capsys, "export", "--model", folder)
-    captioner = open_captioner(str(folder))
     inputs = processor(images=[tmp_path / "photo.png"])
     said = processor.batch_decode(model.generate(**inputs), skip_special_tokens=True)
-    assert captioner.caption([tmp_path / "photo.png"]) == said
-    assert (
-        prints(capsys, "caption", "--model", folder, tmp_path / "photo.png").split("\t")[1].strip() == said[0].strip()
-    )
+    assert open_captioner(str(folder)).caption([tmp_path / "photo.png"]) == said
+    shown = prints(capsys, "caption", "--model", folder, tmp_path / "photo.png")
+    assert shown.split("\t")[1].strip() == said[0].strip()
     write_checkpoint(*load_model(folder), tmp_path / "pushed", "user/name", source=folder)
     assert open_captioner(str(tmp_path / "pushed")) is not None
     write_checkpoint(*load_model(folder), tmp_path / "changed", "user/name")
     assert not (tmp_path / "changed" / FOLDER).exists()
+
+
+def test_an_export_into_the_folder_of_a_dual_encoder(tmp_path, capsys, monkeypatch):
+    """With a text encoder that takes texts of any length, and with one whose steps depend on it."""
+    use_eager_graphs(monkeypatch)
+    model, processor = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
+    save_model(model, processor, tmp_path)
+    assert "/onnx" in prints(capsys, "export", "--model", tmp_path)
+    shorter, write = open_text_graph(str(tmp_path)), writer.write_graph
+    assert shorter.fingerprint == model_fingerprint(model, processor)
+
+    def refuse_lengths(*arguments):
+        if len(arguments[-1]) > 1:
+            raise UnexportableError("It runs word by word.")
+        write(*arguments)
+
+    monkeypatch.setattr(writer, "write_graph", refuse_lengths)
+    prints(capsys, "export", "--model", tmp_path)
+    padded = open_text_graph(str(tmp_path))
+    assert padded.settings["fixed_length"] and not shorter.settings["fixed_length"]
+    for text in ("a red ball", "two dogs near the red box"):
+        expected = embed_texts(model, processor, [text])
+        assert shorter.embed(text) == pytest.approx(expected, abs=1e-5)
+        assert padded.embed(text) == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_has_no_graphs_beside_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(graphs, "PACKAGES", ())
+    save_model(tiny.tiny_captioner(), tiny.tiny_processor(), tmp_path / "features")
+    save_model(mcan.tiny_model(), mcan.tiny_processor(), tmp_path / "answers")
+    for name, words in (("features", "vision encoder"), ("answers", "neither"), ("user/name", "folder")):
+        assert words in fails(capsys, "export", "--model", name if "/" in name else tmp_path / name), name
