@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime", reason="the extra photos is not installed")
 
 from hf_ngsan.cli import main, parse
 from hf_ngsan.commands import caption as caption_command
-from hf_ngsan.exporting import UnexportableError, graphs
+from hf_ngsan.exporting import UnexportableError
 from hf_ngsan.exporting import folder as writer
 from hf_ngsan.exporting.onnx_folder import (
     FOLDER,
@@ -30,8 +30,6 @@ from hf_ngsan.sharing import write_checkpoint
 from hf_ngsan.tasks.retrieval_search import embed_texts
 from tests.commands.running import fails, heavy_imports, prints
 from tests.exporting.eager import use_eager_graphs
-from tests.models import tiny
-from tests.models.mcan import tiny as mcan
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
 
@@ -202,11 +200,3 @@ def test_an_export_into_the_folder_of_a_dual_encoder(tmp_path, capsys, monkeypat
         expected = embed_texts(model, processor, [text])
         assert shorter.embed(text) == pytest.approx(expected, abs=1e-5)
         assert padded.embed(text) == pytest.approx(expected, abs=1e-5)
-
-
-def test_what_has_no_graphs_beside_it(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(graphs, "PACKAGES", ())
-    save_model(tiny.tiny_captioner(), tiny.tiny_processor(), tmp_path / "features")
-    save_model(mcan.tiny_model(), mcan.tiny_processor(), tmp_path / "answers")
-    for name, words in (("features", "vision encoder"), ("answers", "neither"), ("user/name", "folder")):
-        assert words in fails(capsys, "export", "--model", name if "/" in name else tmp_path / name), name
