@@ -9,8 +9,6 @@ import inspect
 import json
 import logging
 import re
-import sys
-from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +28,7 @@ from ..io.files import give_usual_modes, write_text_atomically
 from ..io.messages import one_sentence
 from ..io.packaged import complete_sources, write_licence
 from ..models.attention_maps import evaluation_mode
-from ..models.configuration_hub import REFERENCES_TO_CODE, imports_of_parts
+from ..models.configuration_hub import REFERENCES_TO_CODE
 from ..models.modeling_base import registered_for_auto_classes
 from ..models.modeling_vision import cell_boxes
 from .models import WEIGHTS, is_guest, task_of
@@ -42,8 +40,8 @@ MODELS = Path(__file__).parent.parent / "models"
 PACKAGE_IMPORT = re.compile(r"^\s*(from|import) hf_ngsan\b", re.MULTILINE)
 HANDLER = "handler.py"
 """File of a pushed captioner for the Inference Endpoints of the Hub."""
-SETTINGS_FILES = "*config.json"
-"""Files of a checkpoint that can refer to code."""
+MODULE = re.compile(r'"([^"]+)\.\w+"')
+"""The module of a reference to code, such as "modeling_x.XModel", in JSON."""
 SELF_TEST = "self_test.json"
 TOLERANCE = 1e-4
 SEED = 0
@@ -106,12 +104,13 @@ def save_for_hub(
         model.save_pretrained(directory, max_shard_size=max_shard_size)
         if processor is not None:
             processor.save_pretrained(directory)
-    code = own_code(directory) | {f"{location.split('.')[0]}.py" for location in classes.values()}
-    for file in directory.glob(SETTINGS_FILES):
+    homes = {MODELS, Path(inspect.getfile(type(model))).parent} if auto_classes else set()
+    modules = {file.stem for home in homes for file in home.glob("*.py")}
+    for file in directory.glob("*config.json"):
         settings = json.loads(file.read_text(encoding="utf-8"))
-        for mapping, key in list(foreign_references(settings, code)):
-            del mapping[key]
-            write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
+        own_settings = without_foreign_code(settings, modules)
+        if own_settings != settings:
+            write_text_atomically(file, json.dumps(own_settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
     write_licence(model, directory)
     remove_old_graphs(directory)
@@ -134,37 +133,20 @@ def needs_the_package(folder: Path) -> bool:
     )
 
 
-def own_code(folder: Path) -> set[str]:
-    """Returns the names of the code files in a folder that equal files of this or another imported package."""
-    codes = {file.name: file.read_text("utf-8", errors="replace") for file in folder.glob("*.py")}
-    imported = [Path(file) for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))]
-    homes = {MODELS, *(file.parent for file in imported if file.name in codes)} - {folder, folder.resolve()}
-    own = {
-        name
-        for name in codes
-        if any((home / name).is_file() and (home / name).read_bytes() == (folder / name).read_bytes() for home in homes)
-    }
-    listed = codes.get("parts.py", "")  # as saving writes it, it has imports of other files alone
-    return own | ({"parts.py"} if listed == imports_of_parts(re.findall(r"from \.(\w+) import", listed)) else set())
-
-
-def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[dict, str]]:
-    """Yields the mapping and key of each reference in settings to code that is not in some files."""
+def without_foreign_code(settings: Any, modules: set[str]) -> Any:
+    """Returns settings without references to code of other modules."""
     if isinstance(settings, list):
-        for value in settings:
-            yield from foreign_references(value, code)
-    elif isinstance(settings, dict):
-        for name, value in settings.items():
-            if name not in REFERENCES_TO_CODE:
-                yield from foreign_references(value, code)
-            elif not isinstance(value, dict):
-                yield settings, name
-            else:
-                for kind, entry in value.items():
-                    entry = entry.get("impl") if isinstance(entry, dict) else entry
-                    named = [str(each) for each in (entry if isinstance(entry, list) else [entry]) if each is not None]
-                    if not named or not {f"{each.rpartition('.')[0]}.py" for each in named} <= {*code}:
-                        yield value, kind
+        return [without_foreign_code(value, modules) for value in settings]
+    if not isinstance(settings, dict):
+        return settings
+    own = {}
+    for name, value in settings.items():
+        if name not in REFERENCES_TO_CODE:
+            own[name] = without_foreign_code(value, modules)
+        elif isinstance(value, dict):
+            named = {kind: {*MODULE.findall(json.dumps(reference))} for kind, reference in value.items()}
+            own[name] = {kind: value[kind] for kind, of_kind in named.items() if of_kind and of_kind <= modules}
+    return own
 
 
 def find_auto_class(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:
@@ -188,10 +170,8 @@ class SelfTestResult(NamedTuple):
 
     def __str__(self) -> str:
         words = f"computes what was recorded (largest difference {self.difference:.1e}, at most {TOLERANCE:.0e})"
-        if self.passed:
-            return words
         changes = [f"{name} {then} (here {now})" for name, (then, now) in self.versions.items()]
-        return f"no longer {words}; recorded with " + (", ".join(changes) or "these versions of all libraries")
+        return words if self.passed else f"no longer {words}; recorded with {', '.join(changes) or 'these versions'}"
 
 
 def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> None:
@@ -232,8 +212,6 @@ def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tenso
         inputs["visual_features"] = torch.tensor(features, dtype=torch.float32)
         if "visual_boxes" in named:
             inputs["visual_boxes"] = cell_boxes(rows, columns)[None]
-        if "attention_mask" in named and named["attention_mask"].default is inspect.Parameter.empty:
-            inputs["attention_mask"] = torch.ones(1, rows * columns, dtype=torch.long)
     elif "pixel_values" in named:
         image_processor = getattr(processor, "image_processor", processor)
         if image_processor is None:

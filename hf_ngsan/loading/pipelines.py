@@ -21,13 +21,12 @@ from .pipeline_inputs import GuestReader, Item, ItemPipeline, QuestionReader
 class CaptioningPipeline(ItemPipeline):
     r"""Captions images.
 
-    With a vision encoder the captioner takes images: paths, URLs, bytes, open files, images of Pillow, arrays and
-    tensors (see [`~hf_ngsan.models.image_processing_captioning.load_image`]), or mappings with `image` and, if wanted,
+    With a vision encoder the captioner takes images of any kind that
+    [`~hf_ngsan.models.image_processing_captioning.load_image`] reads, or mappings with `image` and, if wanted,
     `regions` `(num_regions, 4)` in pixels and `text`. Every captioner takes mappings with `visual_features`
     `(num_regions, visual_feature_size)` and, where the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of
-    a dataset is such a mapping; its image may be a path or a URL. Lists, other collections, generators, columns and
-    datasets work as well; `batch_size=` decides how many are captioned together, and `num_workers=` processes read
-    images ahead (one at most for a generator).
+    a dataset is such a mapping. Lists, other collections, generators, columns and datasets work as well; `batch_size=`
+    decides how many are captioned together, and `num_workers=` processes read images ahead (one for a generator).
 
     Call arguments:
         inputs, or images: one input or several.
@@ -39,30 +38,24 @@ class CaptioningPipeline(ItemPipeline):
         return_confidence (`bool`, defaults to `False`): return how probable it is that each caption is right, and
             whether its image is unlike the training images, for a captioner that is calibrated (`hf-ngsan calibrate`).
         attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
-        on_error (`str`, defaults to `"raise"`): treatment of an input that cannot be read: `"raise"` an error that
-            names it by its index, or `"skip"` it and continue. Nothing can continue after an error of an iterator
-            itself: let a streamed dataset give its images undecoded (`datasets.Image(decode=False)`) to skip damaged
-            ones.
-        generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `max_new_tokens=30`,
-            `num_return_sequences=3`, …
-        required_words (`list`, *optional*): words that each caption shall have: strings, or lists of strings any of
-            which will do (see [`~hf_ngsan.models.decoding.constrained_beam_search`]).
-        num_beam_groups (`int`, *optional*), with `diversity_penalty`: groups of beams that avoid each other's words
-            (see [`~hf_ngsan.models.decoding.diverse_beam_search`]).
-        penalty_alpha (`float`, *optional*), with `candidates`: weight of the difference of a word from those before
-            (see [`~hf_ngsan.models.decoding.contrastive_search`]).
+        on_error (`str`, defaults to `"raise"`): at an input that cannot be read `"raise"` an error that names it by its
+            index, or `"skip"` it and continue. Nothing can continue after an error of an iterator itself: let a
+            streamed dataset give its images undecoded (`datasets.Image(decode=False)`) to skip damaged ones.
+        generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
+        required_words, num_beam_groups, penalty_alpha, ...: further searches (see [`~hf_ngsan.models.decoding`]).
 
     Returns:
         For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list (for
-        a generator, a column or a dataset an iterator) of such lists. With `return_attention` each has also `"words"`,
-        the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
-        [`~hf_ngsan.models.attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image
-        or boxes; with `attention_side` also `"image"`, the upright image at the size of the maps. With
-        `return_visualness` each has `"visualness"`: pairs of word and value in [0, 1] (see
-        [`~hf_ngsan.models.attention_maps.word_visualness_pairs`]). With `return_scores` each has `"score"` and
-        `"word_scores"`: pairs of word and log-probability (see [`~hf_ngsan.models.text_scores.TextScores`]). With
-        `return_confidence` each has `"confidence"`, in [0, 1], and `"unlike_training"` besides. For an input that was
-        skipped the list is `[{"generated_text": None, "error": str}]`.
+        a generator, a column or a dataset an iterator) of such lists. For an input that was skipped the list is
+        `[{"generated_text": None, "error": str}]`. What was asked for is beside the text:
+
+        - `"words"`, the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
+          [`~hf_ngsan.models.attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an
+          image or boxes; with `attention_side` also `"image"`, the upright image at the size of the maps
+        - `"visualness"`: pairs of word and value in [0, 1]
+        - `"score"` and `"word_scores"`: pairs of word and log-probability (see
+          [`~hf_ngsan.models.text_scores.TextScores`])
+        - `"confidence"` in [0, 1], and `"unlike_training"`
 
     Raises:
         ValueError: an input that is no image and no such mapping, whose arrays do not fit, or whose text has words that
@@ -106,8 +99,6 @@ class CaptioningPipeline(ItemPipeline):
         is_adaptive = getattr(self.model.config, "adaptive_attention", False) and hasattr(self.model, "word_visualness")
         if return_visualness and not is_adaptive:
             raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
-        if (return_attention or return_confidence) and not hasattr(self.model, "model"):
-            raise ValueError("return_attention and return_confidence need one captioner, not an ensemble.")
         tokenizer = self.processor.tokenizer
         inputs, pixels = self.with_visual_tokens(inputs.to(self.device))
         sequences = self.model.generate(**inputs, **with_search(generate_kwargs, self.processor))
@@ -245,18 +236,14 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
 
 
 class TranslationPipeline(PlainTranslationPipeline):
-    r"""Translates texts with a model of `AutoModelForSeq2SeqLM` and its tokenizer.
+    """Translates texts as [`~hf_ngsan.models.pipeline_translation.TranslationPipeline`] does, and scores the words.
 
     Call arguments:
         inputs: a text, or a list, generator or dataset column of texts.
         batch_size (`int`, *optional*): texts that are translated together.
-        return_scores (`bool`, defaults to `False`): return how likely the model finds each translation and its words.
+        return_scores (`bool`, defaults to `False`): return how likely the model finds each translation and its words:
+            each answer then has also `"score"` and `"word_scores"` (see [`~hf_ngsan.models.text_scores.TextScores`]).
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
-
-    Returns:
-        For a text a list of `{"translation_text": str}`, one for each returned sequence; for several texts a list (for
-        a generator or a column an iterator) of such lists. With `return_scores` each has also `"score"` and
-        `"word_scores"` (see [`~hf_ngsan.models.text_scores.TextScores`]).
 
     Raises:
         ValueError: an input that is no text, or has no word; a model of another package.
@@ -273,15 +260,14 @@ class TranslationPipeline(PlainTranslationPipeline):
         if return_scores:
             number, each, _ = outputs["sequences"].shape
             scores = text_scores(self.model, self.tokenizer, input_tensors, outputs["sequences"].flatten(0, 1))
-            outputs["scores"] = [{"of_each": scores[row * each : (row + 1) * each]} for row in range(number)]
+            outputs["scores"] = [{"of_text": scores[row * each : (row + 1) * each]} for row in range(number)]
         return outputs
 
     def postprocess(self, model_outputs: dict, **postprocess_parameters: Any) -> list[dict]:
         answers = super().postprocess(model_outputs)
-        scores = model_outputs.get("scores")
-        if scores is not None:
-            [scores] = scores if isinstance(scores, list) else [scores]  # transformers takes a batch apart
-            for answer, (score, words) in zip(answers, scores["of_each"], strict=True):
+        scores = model_outputs.get("scores", [])
+        for of_text in scores if isinstance(scores, list) else [scores]:  # transformers takes a batch apart
+            for answer, (score, words) in zip(answers, of_text["of_text"], strict=True):
                 answer.update(score=score, word_scores=[tuple(word) for word in words])
         return answers
 
