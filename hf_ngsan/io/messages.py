@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -89,15 +88,10 @@ def one_sentence(error: Exception) -> str:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Prints warnings to users in one line, without a place in the code, inside the `with` block."""
+    """Prints warnings in one line, without a place in the code, inside the `with` block."""
     usual = warnings.formatwarning
 
-    def one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
-        if category is not UserWarning:
-            return usual(message, category, *place, **more)
-        return f"Warning: {' '.join(str(message).split())}\n"
-
-    warnings.formatwarning = one_line
+    warnings.formatwarning = lambda message, *place, **more: f"Warning: {' '.join(str(message).split())}\n"
     try:
         yield
     finally:

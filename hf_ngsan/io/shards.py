@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import datasets
-import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 
@@ -182,11 +181,6 @@ class ShardWriter:
         with files.naming(self.file):
             self.writer.write(row)
         self.num_rows += 1
-
-    def write_table(self, table: pa.Table) -> None:
-        with files.naming(self.file):
-            self.writer.write_table(table)
-        self.num_rows += len(table)
 
     def commit(
         self, skipped: list[dict], images: Mapping[str, FileStamp] | None = None, end: Iterable[int] = ()

@@ -43,12 +43,8 @@ with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
 names = {reference.split(".")[-1]: auto for auto, reference in config.get("auto_map", {}).items()}
 auto = config["architectures"][0]  # a class of transformers itself, or one that comes with the folder
 auto = names.get(auto, auto)
-if auto == "AutoBackbone":
-    from transformers.dynamic_module_utils import get_class_from_dynamic_module
-    loader, options = get_class_from_dynamic_module(config["auto_map"][auto], folder), {}
-else:
-    loader, options = getattr(transformers, auto), {"trust_remote_code": True}
-model, report = loader.from_pretrained(folder, output_loading_info=True, **options)
+loader = getattr(transformers, auto)
+model, report = loader.from_pretrained(folder, output_loading_info=True, trust_remote_code=True)
 if report["missing_keys"]:
     raise ValueError(f"{len(report['missing_keys'])} weights are missing")
 for file, name in {
@@ -159,7 +155,7 @@ def write_facts(folder: Path, facts: CardFacts) -> None:
             save_figure(plot_training_curve(facts.history, score), folder / TRAINING_CURVE)
     if facts.evaluations:
         weights = weights_checksum(folder)  # the same weights may be in other files now
-        write_evaluations(folder, [replace(one, weights=weights) for one in facts.evaluations])
+        write_evaluations(folder, [replace(evaluation, weights=weights) for evaluation in facts.evaluations])
 
 
 def files_of(folder: Path) -> list[str]:
