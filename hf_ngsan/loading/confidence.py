@@ -91,7 +91,7 @@ class Confidence:
         """Returns a judgement for each caption, those of an image next to each other; `scores` are their likelihoods.
 
         `visual` has the captioner's `visual_features` `(images, regions, size)` and their `attention_mask` `(images,
-        regions)`, or `pixel_values`; features in place of the images that are needed are a ValueError.
+        regions)`, or `pixel_values`; features in place of the images that are needed are a KeyError.
         """
         images = embed_visual(self.encoder, visual, self.calibration.shares_vision)
         texts = embed_captions(self.encoder, captions)
@@ -116,13 +116,8 @@ def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], share
     """Returns embeddings of images, float32 `(images, dimension)`: of features or, if not shared, of pixels."""
     if shares_vision:
         inputs = {"visual_features": visual["visual_features"], "visual_attention_mask": visual.get("attention_mask")}
-    elif "pixel_values" in visual:
-        inputs = {name: visual.get(name) for name in ("pixel_values", "pixel_mask")}
     else:
-        raise ValueError(
-            "Confidence needs images here, not features: the dual encoder that the captioner is calibrated with has a "
-            "vision encoder of its own."
-        )
+        inputs = {"pixel_values": visual["pixel_values"], "pixel_mask": visual.get("pixel_mask")}
     with torch.inference_mode():
         return encoder.embed_images({name: value for name, value in inputs.items() if value is not None}).cpu().numpy()
 

@@ -24,14 +24,13 @@ from transformers import (
 )
 
 from ..exporting.onnx_folder import remove_old_graphs
-from ..io.files import give_usual_modes, write_text_atomically
+from ..io.files import write_text_atomically
 from ..io.messages import one_sentence
-from ..io.packaged import complete_sources, write_licence
 from ..models.attention_maps import evaluation_mode
 from ..models.configuration_hub import REFERENCES_TO_CODE
 from ..models.modeling_base import registered_for_auto_classes
 from ..models.modeling_vision import cell_boxes
-from .models import WEIGHTS, is_guest, task_of
+from .models import is_guest, save_model, task_of
 from .provenance import installed_versions
 
 logger = logging.getLogger(__name__)
@@ -88,22 +87,18 @@ def save_for_hub(
     auto_classes: dict[type, str] = {}
     if not is_of_transformers(model):  # transformers has its code
         auto_classes[type(model.config)] = "AutoConfig"
-        auto_classes[type(model)] = find_auto_class(model, ("Model", "Backbone"), classes)
-        if "AutoProcessor" in classes:
-            auto_classes[type(processor)] = find_auto_class(processor, ("Processor",), classes)
-        elif "AutoTokenizer" in classes or not isinstance(processor, PreTrainedTokenizerBase | None):
-            auto_classes[type(processor)] = find_auto_class(processor, ("ImageProcessor", "Tokenizer"), classes)
+        has_processor = {"AutoProcessor", "AutoTokenizer"} & classes.keys()
+        needs_code = has_processor or not isinstance(processor, PreTrainedTokenizerBase | None)
+        for part in (model, processor) if needs_code else (model,):
+            auto_classes[type(part)] = find_auto_class(part, classes)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     parts = [getattr(processor, name) for name in getattr(processor, "get_attributes", list)()]
     for part in (processor, *parts):
         for settings in (getattr(part, "__dict__", {}), getattr(part, "init_kwargs", {})):
             settings.pop("auto_map", None)
-    complete_sources(model)
     with registered_for_auto_classes(auto_classes):
-        model.save_pretrained(directory, max_shard_size=max_shard_size)
-        if processor is not None:
-            processor.save_pretrained(directory)
+        save_model(model, processor, directory, max_shard_size=max_shard_size)
     homes = {MODELS, Path(inspect.getfile(type(model))).parent} if auto_classes else set()
     modules = {file.stem for home in homes for file in home.glob("*.py")}
     for file in directory.glob("*config.json"):
@@ -112,9 +107,7 @@ def save_for_hub(
         if own_settings != settings:
             write_text_atomically(file, json.dumps(own_settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
-    write_licence(model, directory)
     remove_old_graphs(directory)
-    give_usual_modes(directory, WEIGHTS)
     return directory
 
 
@@ -149,13 +142,14 @@ def without_foreign_code(settings: Any, modules: set[str]) -> Any:
     return own
 
 
-def find_auto_class(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:
-    """Returns the name of the Auto class, among some kinds, for the class of an object."""
-    name = "None" if saved is None else type(saved).__name__
+def find_auto_class(saved: Any, classes: dict[str, str]) -> str:
+    """Returns the name of the Auto class for the class of an object."""
     for auto, location in classes.items():
-        if auto.startswith(tuple(f"Auto{kind}" for kind in kinds)) and location.split(".")[-1] == name:
+        if location.split(".")[-1] == type(saved).__name__:
             return auto
-    raise ValueError(f"save_for_hub() saves a model of this package and its processor; {name} is not one of them.")
+    raise ValueError(
+        f"save_for_hub() saves a model of this package and its processor; {type(saved).__name__} is not one of them."
+    )
 
 
 class SelfTestResult(NamedTuple):

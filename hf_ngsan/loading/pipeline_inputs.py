@@ -3,12 +3,13 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
@@ -180,6 +181,12 @@ class ItemReader:
             item.image.thumbnail((self.attention_side, self.attention_side))
             item.size = item.image.size
 
+    def stream(self, inputs: Iterable, batch_size: int) -> Iterator[Batch]:
+        """Reads the inputs of an iterator, only as many as a batch needs."""
+        items = (self.try_to_read(source, index) for index, source in enumerate(inputs))
+        while batch := list(islice(items, batch_size)):
+            yield self.collate(batch)
+
     def collate(self, items: list[Item]) -> Batch:
         """Makes the model inputs of the items that could be read."""
         groups = [*self.grouped([item for item in items if item.error is None])]
@@ -262,33 +269,20 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
 
 
 class Items(Dataset):
-    """Inputs with indices as items, which several workers can read; without a reader as they are."""
+    """Inputs with indices as items, which several workers can read."""
 
-    def __init__(self, inputs: Any, reader: ItemReader | None = None):
+    def __init__(self, inputs: Any, reader: ItemReader) -> None:
         self.inputs, self.reader = inputs, reader
 
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def __getitem__(self, index: int) -> Any:
-        if self.reader is None:
-            return self.inputs[index]
+    def __getitem__(self, index: int) -> Item:
         try:
             source = self.inputs[index]
         except Exception as error:  # a dataset may decode an image here
             source = error
         return self.reader.try_to_read(source, index)
-
-
-class ItemStream(IterableDataset):
-    """Inputs of an iterator as items."""
-
-    def __init__(self, inputs: Iterable, reader: ItemReader):
-        self.inputs, self.reader = inputs, reader
-
-    def __iter__(self) -> Iterator[Item]:
-        for index, source in enumerate(self.inputs):
-            yield self.reader.try_to_read(source, index)
 
 
 def streamable(inputs: Any) -> Any:
@@ -305,13 +299,15 @@ def streamable(inputs: Any) -> Any:
     if not has_length:
         return (source for source in inputs)
     is_indexed = isinstance(inputs, Sequence) or hasattr(inputs, "column_names")
-    return Items(inputs) if is_indexed and not isinstance(inputs, list | tuple) else list(inputs)
+    as_dataset = is_indexed and not isinstance(inputs, list | tuple)
+    return Subset(inputs, range(len(inputs))) if as_dataset else list(inputs)  # type: ignore[arg-type]
 
 
 class ItemPipeline(ImageToTextPipeline):
     """A pipeline whose inputs are read, collated and answered as items, some of which may have failed."""
 
     text_key: ClassVar[str] = "generated_text"  # of an answer, which is None for an input that was skipped
+    text_argument: ClassVar[str] = "text"
     reader_class: ClassVar[type[ItemReader]] = ItemReader
 
     def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
@@ -320,18 +316,11 @@ class ItemPipeline(ImageToTextPipeline):
         inputs = streamable(images if inputs is None else inputs)
         return [] if isinstance(inputs, list) and not inputs else Pipeline.__call__(self, inputs, **kwargs)
 
-    def _sanitize_parameters(  # type: ignore[override]
-        self,
-        text: str | None = None,
-        return_attention: bool | None = None,
-        attention_side: int | None = None,
-        generate_kwargs: dict | None = None,
-        **kwargs: Any,
-    ) -> tuple[dict, dict, dict]:
-        preprocess = {"text": text, "with_maps": return_attention, "attention_side": attention_side}
-        asked = {} if return_attention is None else {"return_attention": return_attention}
-        given = {name: value for name, value in preprocess.items() if value is not None}
-        return given, {**(generate_kwargs or {}), **kwargs, **asked}, {}
+    def _sanitize_parameters(self, generate_kwargs: dict | None = None, **kwargs: Any) -> tuple[dict, dict, dict]:  # type: ignore[override]
+        names = {self.text_argument: "text", "return_attention": "with_maps", "attention_side": "attention_side"}
+        of_reader = {names[name]: value for name, value in kwargs.items() if name in names and value is not None}
+        of_model = {name: value for name, value in kwargs.items() if name not in (self.text_argument, "attention_side")}
+        return of_reader, {**(generate_kwargs or {}), **of_model}, {}
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
         return self.reader_class(self.processor, self.model.config, **preprocess_params)
@@ -392,28 +381,18 @@ class ItemPipeline(ImageToTextPipeline):
                 answer["image"] = item.image
         return answers
 
-    def run_single(
-        self, inputs: Any, preprocess_params: dict, forward_params: dict, postprocess_params: dict
-    ) -> list[dict]:
-        reader = self.reader(**preprocess_params)
-        [item] = self.forward(reader.collate([reader.try_to_read(inputs)]), **forward_params)
-        return self.postprocess(item, **postprocess_params)
+    def run_single(self, inputs: Any, preprocess: dict, forward: dict, postprocess: dict) -> list[dict]:
+        reader = self.reader(**preprocess)
+        [item] = self.forward(reader.collate([reader.try_to_read(inputs)]), **forward)
+        return self.postprocess(item, **postprocess)
 
     def get_iterator(
-        self,
-        inputs: Any,
-        num_workers: int,
-        batch_size: int,
-        preprocess_params: dict,
-        forward_params: dict,
-        postprocess_params: dict,
+        self, inputs: Any, num_workers: int, batch_size: int, preprocess: dict, forward: dict, postprocess: dict
     ) -> Iterator[list[dict]]:
-        reader = self.reader(**preprocess_params)
-        has_length: bool = isinstance(inputs, Sized)
-        if has_length:
-            items: Any = Items(inputs, reader)
-        else:
-            items, num_workers = ItemStream(inputs, reader), min(num_workers, 1)
-        for batch in DataLoader(items, num_workers=num_workers, batch_size=batch_size, collate_fn=reader.collate):
-            for item in self.forward(batch, **forward_params):
-                yield self.postprocess(item, **postprocess_params)
+        reader = self.reader(**preprocess)
+        batches: Iterable[Batch] = reader.stream(inputs, batch_size)
+        if isinstance(inputs, Sized):
+            batches = DataLoader(Items(inputs, reader), batch_size, num_workers=num_workers, collate_fn=reader.collate)
+        for batch in batches:
+            for item in self.forward(batch, **forward):
+                yield self.postprocess(item, **postprocess)

@@ -11,7 +11,6 @@ from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as
 from ..guests.captioners import Guest, generated, guest_of, image_text_processor
 from ..models.attention_maps import question_attention, word_attention, word_visualness_pairs
 from ..models.decoding import with_search
-from ..models.pipeline_translation import TranslationPipeline as PlainTranslationPipeline
 from ..models.text_scores import TextScores, text_scores
 from ..registry import own_model_types
 from .engines import use_engine
@@ -178,10 +177,7 @@ class ImageTextToTextPipeline(StockPipeline):
 class VisualQuestionAnsweringPipeline(ItemPipeline):
     r"""Answers questions about images.
 
-    An input is a mapping with `question` and with `visual_features` `(num_regions, visual_feature_size)` and, where the
-    model has geometry, `visual_boxes` `(num_regions, 4)`, or, for a model with a vision encoder, with `image` and, if
-    wanted, `regions` in pixels: a row of a dataset is one. Images alone are inputs too, with `question=`. Lists,
-    generators, columns and datasets work as for [`CaptioningPipeline`].
+    Inputs are those of [`CaptioningPipeline`]: mappings with a `question` too, or any with `question=`.
 
     Call arguments:
         inputs, or image: one input or several.
@@ -204,16 +200,8 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
     """
 
     text_key = "answer"
+    text_argument = "question"
     reader_class = QuestionReader
-
-    def __init__(self, model: Any, **kwargs: Any) -> None:
-        refuse_models_of_others("visual-question-answering", model)
-        super().__init__(model, **kwargs)
-
-    def _sanitize_parameters(  # type: ignore[override]
-        self, question: str | None = None, **kwargs: Any
-    ) -> tuple[dict, dict, dict]:
-        return super()._sanitize_parameters(question, **kwargs)
 
     def __call__(self, inputs: Any = None, image: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         return super().__call__(inputs, image, **kwargs)
@@ -233,49 +221,3 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
                 answer |= {"words": words, "attention": weights, "answer_attention": regions}
             self.place_maps(items, inputs)
         return answers
-
-
-class TranslationPipeline(PlainTranslationPipeline):
-    """Translates texts as [`~hf_ngsan.models.pipeline_translation.TranslationPipeline`] does, and scores the words.
-
-    Call arguments:
-        inputs: a text, or a list, generator or dataset column of texts.
-        batch_size (`int`, *optional*): texts that are translated together.
-        return_scores (`bool`, defaults to `False`): return how likely the model finds each translation and its words:
-            each answer then has also `"score"` and `"word_scores"` (see [`~hf_ngsan.models.text_scores.TextScores`]).
-        generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
-
-    Raises:
-        ValueError: an input that is no text, or has no word; a model of another package.
-    """
-
-    def __init__(self, model: Any, **kwargs: Any) -> None:
-        refuse_models_of_others("translation", model)
-        super().__init__(model, **kwargs)
-
-    def _forward(  # type: ignore[override]
-        self, input_tensors: dict, return_scores: bool = False, **generate_kwargs: Any
-    ) -> dict:
-        outputs = super()._forward(input_tensors, **generate_kwargs)
-        if return_scores:
-            number, each, _ = outputs["sequences"].shape
-            scores = text_scores(self.model, self.tokenizer, input_tensors, outputs["sequences"].flatten(0, 1))
-            outputs["scores"] = [{"of_text": scores[row * each : (row + 1) * each]} for row in range(number)]
-        return outputs
-
-    def postprocess(self, model_outputs: dict, **postprocess_parameters: Any) -> list[dict]:
-        answers = super().postprocess(model_outputs)
-        scores = model_outputs.get("scores", [])
-        for of_text in scores if isinstance(scores, list) else [scores]:  # transformers takes a batch apart
-            for answer, (score, words) in zip(answers, of_text["of_text"], strict=True):
-                answer.update(score=score, word_scores=[tuple(word) for word in words])
-        return answers
-
-
-def refuse_models_of_others(removed_task: str, model: Any) -> None:
-    """Raises a ValueError for a model of another package, of a task that transformers 5 has no more."""
-    if model.config.model_type not in own_model_types():
-        raise ValueError(
-            f"transformers 5 has no pipeline {removed_task!r}; that of hf-ngsan is for its own models, and a "
-            f"{model.config.model_type} model is none of them."
-        )

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from ..exporting.onnx_folder import copy_graphs
 from ..io.files import sha256, write_text_atomically
 from ..loading.hub import HANDLER, needs_the_package, save_for_hub
-from ..loading.models import ModelFolderError, without_progress_bars
+from ..loading.models import ModelFolderError
 from ..training.output_folder import TRAINING_CONFIG
 from ..visualization import MissingPlotsError, save_figure
 from ..visualization.plots import plot_training_curve
@@ -133,8 +133,7 @@ def write_checkpoint(
     Current graphs in `source`, the folder that the model was loaded from, unchanged, go along.
     """
     folder = Path(folder)
-    with without_progress_bars():
-        save_for_hub(model, processor, folder, max_shard_size=max_shard_size)
+    save_for_hub(model, processor, folder, max_shard_size=max_shard_size)
     if "image-to-text" in getattr(model.config, "remote_pipelines", {}):
         shutil.copyfile(HANDLER_CODE, folder / HANDLER)
     if source is not None:
