@@ -111,8 +111,6 @@ def find_model_folder(name: str | os.PathLike) -> str:
         if HUB_NAME.fullmatch(str(name)) and not folder.parent.is_dir():
             return str(name)
         raise FileNotFoundError(f"There is no model folder {folder}.")
-    if not folder.is_dir():
-        raise ModelFolderError(f"{folder} is a file; give the folder of a model, such as {folder.parent}.")
     for candidate in (folder, folder / "best", folder / "last"):
         if (candidate / "config.json").is_file():
             return str(candidate)

@@ -31,7 +31,6 @@ if is_command_line():  # which has not, until it loads a model
 WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSORS = (AutoProcessor, AutoTokenizer, transformers.AutoImageProcessor)
-TASKS_OF_GUESTS = ("captioning", "retrieval")
 
 # While transformers loads a model, it replaces functions of the whole process, such as `tie_weights`. Of two threads
 # that load at once, the second would keep the replacements for good: later models would have untied weights.
@@ -81,10 +80,9 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     known = own_model_types(task)
     if its_task != task if task is not None else (its_task is None and model_type not in known):
         wanted = "one of this package" if task is None else f"one for {task}"
-        of_transformers = ", or such a model of transformers" if task in TASKS_OF_GUESTS else ""
         code = "" if model_type in MODEL_TYPES else needed_code(described)
         raise ModelFolderError(
-            f"{folder} holds a {model_type} model{code}; this needs {wanted} ({', '.join(known)}{of_transformers})."
+            f"{folder} holds a {model_type} model{code}; this needs {wanted}, such as {', '.join(known)}."
         )
     return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
 

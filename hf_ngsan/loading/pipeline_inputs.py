@@ -21,7 +21,6 @@ from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.processing_captioning import (
     TOKENIZING,
     as_array,
-    boxes_of_regions,
     check_boxes,
     check_whole_images,
     pad_clips,
@@ -159,14 +158,8 @@ class ItemReader:
             raise ValueError("The processor has no image processor; make it with image_processor=...")
         least_side = None if self.with_maps else least_side_of(image_processor)
         image = load_image(source["image"], item.name, least_side)
-        regions, boxes = source.get("regions"), source.get("visual_boxes")
-        if regions is not None and boxes is not None:
-            raise ValueError(f"Give visual_boxes (within [0, 1]) or regions (in pixels) of {item.name}, not both.")
-        if regions is not None:
-            width, height = image.info.get("full size", image.size)
-            item.boxes = boxes_of_regions(regions, width, height, item.name)
-        elif boxes is not None:
-            item.boxes = as_array(boxes, f"visual_boxes of {item.name}")
+        if source.get("visual_boxes") is not None:
+            item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)
         if self.with_maps:
             self.prepare_maps(item, image)

@@ -42,5 +42,5 @@ def test_without_an_estimate_the_pace_and_the_time_left_follow_from_what_is_done
     assert [record.getMessage() for record in caplog.records] == said
     with ProgressDisplay("another process", total=400, shown=False) as display:
         clock[0] += 1000
-        display.update(100, "1:00", "loss 2.5")
+        display.update(100, "loss 2.5, 1:00 left")
     assert [record.getMessage() for record in caplog.records] == said
