@@ -1,6 +1,7 @@
 """Inputs of the package's pipelines, read one by one and collated to batches in any worker of a loader."""
 
 import os
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import islice
@@ -318,9 +319,9 @@ class ItemPipeline(ImageToTextPipeline):
     def reader(self, **preprocess_params: Any) -> ItemReader:
         return self.reader_class(self.processor, self.model.config, **preprocess_params)
 
+    @abstractmethod
     def answer(self, items: list[Item], inputs: BatchFeature, **options: Any) -> list[dict]:
         """Returns the answers for items that have the same kinds of inputs, as many for each, one after the other."""
-        raise NotImplementedError
 
     def _forward(self, batch: Batch, on_error: str = "raise", **options: Any) -> list[Item]:  # type: ignore[override]
         if on_error not in ("raise", "skip"):

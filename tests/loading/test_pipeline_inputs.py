@@ -217,6 +217,8 @@ def test_a_stream_that_fails_ends_with_its_own_error(pipe, captions, paths, tmp_
         assert next(answers) == captions[0]
         with pytest.raises(UnidentifiedImageError):
             next(answers)
+    [first, [damaged], third] = pipe(rows.cast_column("image", datasets.Image()), on_error="skip")
+    assert [first, third] == [captions[0], captions[2]] and damaged["error"].startswith("Image 1 ")
     undecoded = stream.cast_column("image", datasets.Image(decode=False))
     answers = list(pipe(undecoded, on_error="skip"))
     assert [answers[0], answers[2]] == [captions[0], captions[2]]
