@@ -29,15 +29,13 @@ def write_output(path: str | os.PathLike, text: str) -> None:
 
 
 def write_file_atomically(path: str | os.PathLike, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file with `write(opened file)`, whole or not at all; of several processes the last to finish wins.
-
-    A symbolic link is followed; a device or a pipe is written to directly.
-    """
+    """Writes a file with `write(opened file)`, whole or not at all; of several processes the last to finish wins."""
     path = file_behind(Path(path))
     write_through(temporary_path(path.with_name(f"{secrets.token_hex(4)}-{path.name}")), path, write)
 
 
 def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file under a temporary name and renames it; a device or a pipe is written to directly."""
     if is_stream(path):
         with open(path, "wb") as file:
             write(file)

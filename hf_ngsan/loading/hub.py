@@ -90,13 +90,15 @@ def save_for_hub(
         has_processor = {"AutoProcessor", "AutoTokenizer"} & classes.keys()
         needs_code = has_processor or not isinstance(processor, PreTrainedTokenizerBase | None)
         for part in (model, processor) if needs_code else (model,):
-            auto_classes[type(part)] = find_auto_class(part, classes)
+            name = type(part).__name__
+            autos = [auto for auto, location in classes.items() if location.split(".")[-1] == name]
+            if not autos:
+                raise ValueError(
+                    f"save_for_hub() saves a model of this package and its processor; {name} is none of them."
+                )
+            auto_classes[type(part)] = autos[0]
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    parts = [getattr(processor, name) for name in getattr(processor, "get_attributes", list)()]
-    for part in (processor, *parts):
-        for settings in (getattr(part, "__dict__", {}), getattr(part, "init_kwargs", {})):
-            settings.pop("auto_map", None)
     with registered_for_auto_classes(auto_classes):
         save_model(model, processor, directory, max_shard_size=max_shard_size)
     homes = {MODELS, Path(inspect.getfile(type(model))).parent} if auto_classes else set()
@@ -142,21 +144,11 @@ def without_foreign_code(settings: Any, modules: set[str]) -> Any:
     return own
 
 
-def find_auto_class(saved: Any, classes: dict[str, str]) -> str:
-    """Returns the name of the Auto class for the class of an object."""
-    for auto, location in classes.items():
-        if location.split(".")[-1] == type(saved).__name__:
-            return auto
-    raise ValueError(
-        f"save_for_hub() saves a model of this package and its processor; {type(saved).__name__} is not one of them."
-    )
-
-
 class SelfTestResult(NamedTuple):
-    """The largest difference from the recorded numbers, and the versions of libraries that differ: then and now."""
+    """The largest difference from the recorded numbers, and what versions of libraries have changed since."""
 
     difference: float
-    versions: dict[str, tuple[str, str]]
+    changes: dict[str, str]
 
     @property
     def passed(self) -> bool:
@@ -164,8 +156,8 @@ class SelfTestResult(NamedTuple):
 
     def __str__(self) -> str:
         words = f"computes what was recorded (largest difference {self.difference:.1e}, at most {TOLERANCE:.0e})"
-        changes = [f"{name} {then} (here {now})" for name, (then, now) in self.versions.items()]
-        return words if self.passed else f"no longer {words}; recorded with {', '.join(changes) or 'these versions'}"
+        changes = ", ".join(f"{name} {change}" for name, change in self.changes.items()) or "these versions"
+        return words if self.passed else f"no longer {words}; recorded with {changes}"
 
 
 def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> None:
@@ -188,11 +180,12 @@ def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) ->
     outputs = outputs_of(model, processor, record["seed"], record.get("token_ids"))
     differences = [np.abs(np.subtract(outputs[name], record[name])).max() for name in outputs]
     here = installed_versions(LIBRARIES)
-    versions = {name: (then, here.get(name, "none")) for name, then in sorted(record["versions"].items())}
-    return SelfTestResult(
-        float(np.max(differences)),  # NaN if one of them is
-        {name: (then, now) for name, (then, now) in versions.items() if then != now},
-    )
+    changes = {
+        name: f"{then} (here {here.get(name, 'none')})"
+        for name, then in sorted(record["versions"].items())
+        if then != here.get(name)
+    }
+    return SelfTestResult(float(np.max(differences)), changes)  # NaN if one of them is
 
 
 def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tensor]:
