@@ -47,14 +47,8 @@ loader = getattr(transformers, auto)
 model, report = loader.from_pretrained(folder, output_loading_info=True, trust_remote_code=True)
 if report["missing_keys"]:
     raise ValueError(f"{len(report['missing_keys'])} weights are missing")
-for file, name in {
-    "processor_config.json": "AutoProcessor",
-    "preprocessor_config.json": "AutoImageProcessor",
-    "tokenizer_config.json": "AutoTokenizer",
-}.items():
-    if os.path.isfile(os.path.join(folder, file)):
-        getattr(transformers, name).from_pretrained(folder, trust_remote_code=True)
-        break
+if {"processor_config.json", "preprocessor_config.json", "tokenizer_config.json"} & {*os.listdir(folder)}:
+    transformers.AutoProcessor.from_pretrained(folder, trust_remote_code=True)  # or what it has in place of one
 """
 
 
