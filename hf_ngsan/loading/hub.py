@@ -104,10 +104,10 @@ def save_for_hub(
     homes = {MODELS, Path(inspect.getfile(type(model))).parent} if auto_classes else set()
     modules = {file.stem for home in homes for file in home.glob("*.py")}
     for file in directory.glob("*config.json"):
-        settings = json.loads(file.read_text(encoding="utf-8"))
-        own_settings = without_foreign_code(settings, modules)
-        if own_settings != settings:
-            write_text_atomically(file, json.dumps(own_settings, indent=2) + "\n")
+        text = file.read_text(encoding="utf-8")
+        settings = json.loads(text, object_hook=lambda mapping: without_foreign_code(mapping, modules))
+        if settings != json.loads(text):
+            write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
     remove_old_graphs(directory)
     return directory
@@ -128,16 +128,12 @@ def needs_the_package(folder: Path) -> bool:
     )
 
 
-def without_foreign_code(settings: Any, modules: set[str]) -> Any:
-    """Returns settings without references to code of other modules."""
-    if isinstance(settings, list):
-        return [without_foreign_code(value, modules) for value in settings]
-    if not isinstance(settings, dict):
-        return settings
+def without_foreign_code(mapping: dict, modules: set[str]) -> dict:
+    """Returns a mapping of settings without its references to code of other modules."""
     own = {}
-    for name, value in settings.items():
+    for name, value in mapping.items():
         if name not in REFERENCES_TO_CODE:
-            own[name] = without_foreign_code(value, modules)
+            own[name] = value
         elif isinstance(value, dict):
             named = {kind: {*MODULE.findall(json.dumps(reference))} for kind, reference in value.items()}
             own[name] = {kind: value[kind] for kind, of_kind in named.items() if of_kind and of_kind <= modules}
