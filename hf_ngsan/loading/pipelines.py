@@ -109,8 +109,7 @@ class CaptioningPipeline(ItemPipeline):
         if return_confidence:
             visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs} | pixels
             judgements = self.confidence.judge(visual, texts, [answer["score"] for answer in answers])
-            for answer, judgement in zip(answers, judgements, strict=True):
-                answer.update(judgement._asdict())
+            answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
             pairs = word_visualness_pairs(self.model, tokenizer, inputs, sequences)
             for answer, of_words in zip(answers, pairs, strict=True):
@@ -127,7 +126,7 @@ class CaptioningPipeline(ItemPipeline):
         """The judge of captions, loaded when it is first asked."""
         from .confidence import Confidence  # few need it
 
-        return Confidence.load(self.model.name_or_path, self.device)
+        return Confidence(self.model.name_or_path, self.device)
 
 
 def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:

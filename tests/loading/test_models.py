@@ -117,7 +117,7 @@ def test_an_exported_dual_encoder_is_known_by_its_graphs(dual_encoder, tmp_path,
 
 def test_a_captioner_without_a_calibration_has_no_confidence(captioner):
     with pytest.raises(ModelFolderError, match="hf-ngsan calibrate"):
-        Confidence.load(captioner)
+        Confidence(captioner)
 
 
 def test_all_files_of_a_model_have_the_permissions_of_new_files(tmp_path):
