@@ -18,7 +18,7 @@ from flickr8k_checkpoint import config_anywhere, write_files
 
 from hf_ngsan.demo.training import (
     CHANCE,
-    FROM_PIXELS,
+    SEARCH,
     VARIANTS,
     calm_logs,
     folder_name,
@@ -32,7 +32,7 @@ from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, fingerprints_o
 from hf_ngsan.tasks import CaptioningTask
 from hf_ngsan.training.task import Evaluation
 
-MODELS = [*VARIANTS, FROM_PIXELS]
+MODELS = [name for name in VARIANTS if name != SEARCH]
 COLUMNS = {
     "CIDEr-D": ("cider_d", "{:.2f}"),
     "BLEU-4": ("bleu_4", "{:.3f}"),
