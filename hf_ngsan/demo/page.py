@@ -20,15 +20,15 @@ from PIL import Image
 from ..data import draw_scene, load_data
 from ..data.scenes import Statement, relation_prompts, score_relation_completions
 from ..data.scenes.relations import DIRECTIONAL, LANDMARK
-from ..data.scenes.scoring import RelationSwap, answers_by_object, prompt_of, relation_swaps, true_relation
+from ..data.scenes.scoring import RelationSwap, answers_by_object, relation_swaps, true_relation
 from ..io.files import check_place, write_text_atomically
 from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, installed_photographs
-from ..loading.models import find_model_folder, load_captioner, load_model
+from ..loading.models import find_model_folder, load_captioner, load_model, quiet_loading
 from ..models.image_processing_captioning import load_image
 from ..tasks.captioning_generation import caption_batch, complete_captions
 from ..tasks.retrieval_search import embed_images, embed_texts
 from ..visualization.plots import data_url
-from .training import CHANCE, calm_logs
+from .training import CHANCE
 
 NUM_SCENES = 100
 NUM_DRAWINGS = 11  # of scenes, searched together with the photographs: 16 images in all, as for NOTHING_FITS
@@ -90,7 +90,7 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
     check_place(output / "index.html")
     torch.set_num_threads(1)  # so small models are no faster on several, and far slower on a busy machine
     try:
-        with calm_logs():
+        with quiet_loading():
             rows = load_data(f"scenes:size=1,validation=1,test={num_scenes},seed={seed}", "test")
             captioners = load_captioners_of_scenes()
             scenes = two_scenes(captioners, [dict(row) for row in rows])
@@ -169,26 +169,25 @@ def true_relation_of(caption: str, row: Row) -> str | None:
     return None if statement is None else true_relation(statement, list(row["objects"]), answers_by_object(row))
 
 
+def judged(caption: str, shown: str, row: Row) -> Answer:
+    truth, statement = true_relation_of(caption, row), Statement.parse(caption)
+    return Answer(shown, None if truth is None or statement is None else statement.relation == truth)
+
+
 def describe(captioners: Mapping[str, Captioner], row: Row) -> Described:
     """Captions a scene, and finishes each of its own captions after the verb, with every captioner."""
-
-    def judged(caption: str, shown: str) -> Answer:
-        truth, statement = true_relation_of(caption, row), Statement.parse(caption)
-        return Answer(shown, None if truth is None or statement is None else statement.relation == truth)
-
     captions, sentences = {}, []
     for name, (model, processor) in captioners.items():
         [caption] = caption_batch(model, processor, [dict(row)])
-        captions[name] = judged(caption, caption)
-    for caption in row["captions"]:
-        if true_relation_of(caption, row) is None:
+        captions[name] = judged(caption, caption, row)
+    for prompt in relation_prompts(row):
+        if true_relation_of(prompt.caption, row) is None:
             continue
-        prompt = prompt_of(caption)
-        end, answers = caption.removeprefix(f"{prompt.text} {prompt.answer} "), {}
+        end, answers = prompt.caption.removeprefix(f"{prompt.text} {prompt.answer} "), {}
         for name, (model, processor) in captioners.items():
             [finished] = caption_batch(model, processor, [dict(row)], [prompt.text], **COMPLETION)
             relation = finished.removeprefix(prompt.text).strip().removesuffix(end).strip()
-            answers[name] = judged(f"{prompt.text} {relation} {end}", relation)
+            answers[name] = judged(f"{prompt.text} {relation} {end}", relation, row)
         sentences.append(Sentence(prompt.text, end, answers))
     return Described(row, captions, sentences)
 

@@ -2,12 +2,10 @@
 
 import io
 import json
-import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -27,8 +25,8 @@ from ..tasks import CaptionEvaluation, load_training_config, train
 from ..tasks.caption_rows import load_rows
 from ..tasks.registry import task_class_of
 from ..tasks.retrieval_search import THUMBNAIL_SIDE, draw_hits, embed_images, search_images
-from ..training import ConfigError, TrainingConfig
-from ..training.output_folder import training_config_of
+from ..training import TrainingConfig
+from ..training.output_folder import check_output_folder
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -117,19 +115,6 @@ def read_scores(config: TrainingConfig) -> dict[str, float] | None:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
-@contextmanager
-def calm_logs() -> Iterator[None]:
-    """Lets transformers and the training loop log only errors inside the `with` block."""
-    training = logging.getLogger("hf_ngsan.training")
-    level = training.level
-    training.setLevel(logging.WARNING)
-    try:
-        with quiet_loading():
-            yield
-    finally:
-        training.setLevel(level)
-
-
 def main(output: str | Path = "runs/demo", seed: int = 0, changes: Mapping[str, Sections] | None = None) -> int:
     """Trains captioners of synthetic scenes, compares them, and searches scenes.
 
@@ -149,10 +134,8 @@ def main(output: str | Path = "runs/demo", seed: int = 0, changes: Mapping[str, 
         name: scenes_config(name, output / folder_name(name), seed, changes.get(name)) for name in (*COMPARED, SEARCH)
     }
     for config in configs.values():
-        earlier = training_config_of(config.output_dir)
-        if earlier.is_file() and load_training_config(earlier).changes_that_break_resuming(config):
-            raise ConfigError(f"{output} holds a demo with another seed or training config; give another --output.")
-    with calm_logs():
+        check_output_folder(config, resume=True, overwrite=False)
+    with quiet_loading():
         missing = {name: config for name, config in configs.items() if read_scores(config) is None}
         if missing:
             train_side_by_side(missing)
