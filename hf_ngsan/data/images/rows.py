@@ -30,8 +30,6 @@ TYPES = {
     "image_id": Value("int64"),
     "captions": List(Value("string")),
     "file_name": Value("string"),
-    "width": Value("int32"),
-    "height": Value("int32"),
 }
 
 
@@ -45,7 +43,6 @@ class Columns:
     id: str | None
     row_id: str | None
     file_name: str | None
-    size: tuple[str, ...]
 
     @property
     def key(self) -> str | None:
@@ -54,7 +51,7 @@ class Columns:
 
     @property
     def besides_images(self) -> list[str]:
-        names = (*self.captions, self.id, self.row_id, self.file_name, *self.size)
+        names = (*self.captions, self.id, self.row_id, self.file_name)
         return list(dict.fromkeys(filter(None, names)))
 
 
@@ -63,23 +60,20 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     if image is None:
         image = find_image_column(dataset, source)
     else:
-        refuse_column(dataset, source, "image", image, is_image, "one of images, their bytes or paths of their files")
+        refuse_column(dataset, source, "image", image, is_image)
     if captions is None:
         chosen = find_caption_columns(dataset)
     else:
         chosen = [captions] if captions in dataset.column_names else [name.strip() for name in captions.split("+")]
         for name in chosen:
             if name not in find_caption_columns(dataset):
-                refuse_column(dataset, source, "captions", name, is_text_or_list, "strings or lists of them")
-    sides = [find_name(dataset, (name,), is_integer) for name in ("width", "height")]
-    size = tuple(name for name in sides if name is not None)
+                refuse_column(dataset, source, "captions", name, is_text_or_list)
     return Columns(
         image=image,
         captions=tuple(chosen),
         id=find_name(dataset, ID_NAMES, lambda kind: isinstance(kind, Value | ClassLabel)),
         row_id=find_name(dataset, ("id",), lambda kind: isinstance(kind, Value | ClassLabel)),
         file_name=find_name(dataset, (*FILE_NAMES, "__key__"), is_text),
-        size=size if len(size) == 2 else (),
     )
 
 
@@ -114,14 +108,11 @@ def find_caption_columns(dataset: Dataset) -> list[str]:
     return []
 
 
-def refuse_column(
-    dataset: Dataset, source: str, key: str, name: str, fits: Callable[[object], bool], kinds: str
-) -> None:
+def refuse_column(dataset: Dataset, source: str, key: str, name: str, fits: Callable[[object], bool]) -> None:
     """Raises a DataError for a column that a user names and that is not there, or of another type."""
-    if name not in dataset.column_names:
-        raise DataError(f"{source} has no column {name!r} for {key}=; there are {', '.join(dataset.column_names)}.")
-    if not fits(dataset.features[name]):
-        raise DataError(f"{source}: column {name!r} is of type {dataset.features[name]}; {key}= takes {kinds}.")
+    fitting = [column for column, kind in dataset.features.items() if fits(kind)]
+    if name not in fitting:
+        raise DataError(f"{source} has no column {name!r} for {key}=; columns of its type are {', '.join(fitting)}.")
 
 
 def find_name(
@@ -176,14 +167,7 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
         if columns.key is not None:
             refuse_other_images(images, owners, table[columns.key], f"{name}: rows", columns.key)
     paths = [path for _, part in image_parts(images) for path in part.to_pylist()]
-    are_files = [is_file for content, _ in image_parts(images) for is_file in content.is_null().to_pylist()]
     content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, paths, source), name)
-    files = [paths[row] for row in chosen.tolist() if are_files[row]]
-    if None in files:
-        row = next(row for row in chosen.tolist() if are_files[row] and paths[row] is None)
-        raise DataError(f"{name}, row {row} has no image; leave the row out.")
-    if files and not ("://" in files[0] or os.path.exists(files[0])):  # others, maybe millions, when they are read
-        raise DataError(f"{name}: there is no image file {files[0]}; put the files where the paths say.")
     metadata = Dataset.from_dict(content, features=Features({column: TYPES[column] for column in content}))
     rows = concatenate_datasets([metadata, images], axis=1)
     rows.info.description = ""  # it would be taken for the provenance of features
@@ -212,8 +196,6 @@ def all_but_images(
             chosen = chosen[has_captions]
     if file_names is not None:
         content["file_name"] = pa.array(file_names, pa.string())
-    for side, column in zip(("width", "height"), columns.size, strict=False):
-        content[side] = table[column].cast(pa.int32())
     id_column = columns.id or (columns.row_id if is_image_a_row else None)
     return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **content}, chosen
 
@@ -307,15 +289,9 @@ def image_ids(
 
 def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
     """Returns the values as int64 if all are whole numbers, possibly written in digits; else None."""
-    kind, of_type = column.type, pa.types
-    if of_type.is_string(kind) or of_type.is_large_string(kind):
-        if not all(text and re.fullmatch("[0-9]{1,18}", text) for text in column.to_pylist()):
-            return None
-    elif not (of_type.is_integer(kind) or of_type.is_floating(kind)):
-        return None
     try:
         return None if column.null_count else np.asarray(column.cast(pa.int64()))
-    except pa.ArrowInvalid:  # fractions, or numbers beyond 64 bits
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # fractions, words, numbers beyond 64 bits
         return None
 
 

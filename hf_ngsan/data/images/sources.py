@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -53,19 +53,22 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
     part names the splits of its rows in a column `split`."""
     parts = open_source(source, config)
     column = column_of_splits(parts)
-    available = list(dict.fromkeys(parts if column is None else column))
-    name = find_split(split, available)
-    if name is None:
-        only = (
-            "; a dataset in one part takes the names of its splits from a column 'split', from files named as"
-            " validation-*.parquet or, of photographs, from folders directly below it, train and validation"
-        )
-        raise MissingSplitError(
-            f"{source} has no split {split!r}; there are {', '.join(available)}{only if len(available) == 1 else ''}."
-        )
+    name = name_of_split(split, parts if column is None else column, source)
     if column is None:
         return parts[name], None
     return next(iter(parts.values())), [number for number, value in enumerate(column) if value == name]
+
+
+def name_of_split(split: str, available: Iterable[str], source: str) -> str:
+    """Returns the name under which a split is available; raises a MissingSplitError if it is not."""
+    known = list(dict.fromkeys(available))
+    name = find_split(split, known)
+    if name is None:
+        raise MissingSplitError(
+            f"{source} has no split {split!r}; there are {', '.join(known)}. Folders or files of this name, or a"
+            " column 'split', make one."
+        )
+    return name
 
 
 def split_names(source: str) -> list[str]:
@@ -100,7 +103,6 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         files = {split_of_file(path.name) or "train": [place]}
         place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
     elif HUB_NAME.fullmatch(source):
-        check_hub(source)
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
@@ -108,6 +110,8 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         if PATTERN_CHARACTERS.search(file):
             raise DataError(f"{file} has one of * ? [ ], which the datasets library takes for patterns; rename it.")
     with naming_source(source):
+        if place == source:
+            check_hub(source)
         builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
         if builder.info.builder_name == "csv":
             builder = datasets.load_dataset_builder(place, name=config, data_files=files, **CSV_OPTIONS)  # nosec B615
@@ -196,14 +200,7 @@ def check_hub(name: str) -> None:
     """Raises a DataError if the Hub cannot be reached, without the long retries of the datasets library."""
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
         return
-    try:
-        info = HfApi().dataset_info(name, timeout=HUB_SECONDS)
-    except Exception as error:  # the HTTP library has many for a failed connection
-        raise DataError(
-            f"{name} is neither a folder or file here nor a dataset on the Hub that you have access to"
-            f" ({reason_of(error)[:200]}); check the name or the connection, log in with hf auth login, or set"
-            " HF_HUB_OFFLINE=1 to read it from the cache."
-        ) from None
+    info = HfApi().dataset_info(name, timeout=HUB_SECONDS)
     check_configs(info.card_data.get("configs") if info.card_data else None, name)
 
 
@@ -308,7 +305,6 @@ def read_beside(folder: Path, images: list[str], names: list[str]) -> dict[str, 
 def read_metadata(folder: Path, names: list[str]) -> dict[str, list]:
     """Returns the rows of several metadata files, whose paths are relative to the folder of each."""
     own, columns = OwnFiles(str(folder)), list[str]()
-    files_of_paths: dict[str, Path] = {}
     all_rows: list[dict[str, Any]] = []
     for name in names:
         file = folder / name
@@ -326,14 +322,9 @@ def read_metadata(folder: Path, names: list[str]) -> dict[str, list]:
                 f"{file} has no column {FILE_NAME} among {', '.join(keys)}; begin it with the line file_name,caption."
             )
         for number, row in enumerate(rows):
-            path = row.get(FILE_NAME)
-            if not isinstance(path, str) or not path:
-                raise DataError(f"{file}, row {number}: {FILE_NAME} is {path!r}; it must be the name of an image file.")
-            if "\\" in path and not (file.parent / path).exists():
-                path = path.replace("\\", "/")  # as Windows writes paths
-            path = own.find(os.path.join(file.parent.relative_to(folder), path), f"{file}, row {number}")
-            if files_of_paths.setdefault(path, file) != file:
-                raise DataError(f"{file} and {files_of_paths[path]} both name {path}; leave it out of one of them.")
+            where = f"{file}, row {number}"
+            with naming_damage(where):
+                path = own.find(os.path.join(file.parent.relative_to(folder), row[FILE_NAME]), where)
             all_rows.append({**row, FILE_NAME: path})
     return {"image" if key == FILE_NAME else key: [row.get(key) for row in all_rows] for key in columns}
 
@@ -349,9 +340,6 @@ def read_csv(file: Path) -> list[dict[str, Any]]:
                     " quotation marks."
                 )
             rows.append({key: value or None for key, value in row.items()})
-    for side in ("width", "height"):
-        if all((row.get(side) or "").isdecimal() for row in rows):
-            rows = [{**row, side: int(row[side])} for row in rows]
     return rows
 
 
@@ -360,17 +348,3 @@ def read_jsonl(file: Path) -> list[dict[str, Any]]:
 
 
 METADATA_READERS = {".csv": read_csv, ".jsonl": read_jsonl, ".parquet": lambda file: pq.read_table(file).to_pylist()}
-
-
-def how_to_caption(folder: Path) -> tuple[str, list[str]]:
-    """Returns how to add captions to a folder without any, and two lines of such a `metadata.csv`."""
-    names = sorted(name for name in visible_files(folder) if is_image(name) or is_metadata(name))
-    image = next(filter(is_image, names), "beach.jpg")
-    first, inside, rest = image.partition("/")
-    place, in_split = next(filter(is_metadata, names), ""), inside and first.lower() in SPLIT_FOLDERS
-    how = f"give {folder / place} a column caption (or name its column of captions with captions=COLUMN)"
-    if not place:
-        place, image = (f"{first}/{METADATA[0]}", rest) if in_split else (METADATA[0], image)
-        how = f"list them in {folder / place} (or in text files beside the images, such as {Path(image).stem}.txt)"
-    quoted = f'"{image}"' if "," in image else image
-    return how, [f"{FILE_NAME},caption", f"{quoted},A child runs into the sea."]
