@@ -184,7 +184,6 @@ def draw(findings: Any, options: argparse.Namespace) -> str:
 
     from ..data.coco_files import number_at_the_end
     from ..data.images import is_image, visible_files
-    from ..data.inspection import sample_image
     from ..models.image_processing_captioning import load_image
     from ..visualization import save_figure
     from ..visualization.figures import plot_regions
@@ -193,7 +192,7 @@ def draw(findings: Any, options: argparse.Namespace) -> str:
     if row is None or "visual_boxes" not in row:
         which = f"image {options.image_id}" if options.image_id is not None else "image with boxes"
         raise ValueError(f"{options.path} has no {which} to draw.")
-    image = sample_image(row)
+    image = load_image(row["image"]) if "image" in row else None
     if options.images is not None:
         names = filter(is_image, visible_files(Path(options.images)))
         name = next((name for name in names if number_at_the_end(name) == row["image_id"]), f"{row['image_id']}.jpg")

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .coco_files import Record, checked_record, images_by_id, in_order, number_of, read_json, records_of
+from .coco_files import Record, checked_record, in_order, known_id, number_of, read_json, records_by_id, records_of
 from .errors import DataError
 
 SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
@@ -81,14 +81,12 @@ def is_coco(document: Any) -> bool:
 
 def coco_records(document: dict, path: Path) -> list[Record]:
     """Returns the images of a file, with `captions` if its annotations have any."""
-    images = images_by_id(document, path)
+    images = records_by_id(document, "images", path)
     if not has_any(document.get("annotations"), "caption"):
         return list(images.values())
     captions: dict[int, list[str]] = {image_id: [] for image_id in images}
     for annotation in in_order(records_of(document, "annotations", path)):
-        image_id, text = annotation.integer("image_id"), annotation.text("caption")
-        if image_id not in captions:
-            raise annotation.error("image_id", "must be that of one of the 'images'")
+        image_id, text = known_id(annotation, "image_id", captions), annotation.text("caption")
         captions[image_id] += [text] if text else []
     return [Record(image.where, {**image.fields, "captions": captions[image_id]}) for image_id, image in images.items()]
 
@@ -123,15 +121,10 @@ def read_karpathy_image(image: Record) -> AnnotatedImage:
     split = SPLITS.get(image.string("split"))
     if split is None:
         raise image.error("split", f"must be one of {', '.join(SPLITS)}")
-    captions = []
-    for sentence in image.records("sentences"):
-        tokens = sentence.fields.get("tokens")
-        if not isinstance(tokens, list) or not tokens:
-            raise sentence.error("tokens", "must have one word at least")
-        captions.append(sentence.text("raw") or " ".join(map(str, tokens)))
-    if not captions:
-        raise image.error("sentences", "must have one caption at least")
-    return AnnotatedImage(image_id, stem, tuple(captions), split)
+    captions = tuple(sentence.text("raw") for sentence in image.records("sentences"))
+    if not captions or not all(captions):
+        raise image.error("sentences", "must have one caption at least, and none without a word")
+    return AnnotatedImage(image_id, stem, captions, split)
 
 
 def is_vatex_captions(document: Any) -> bool:

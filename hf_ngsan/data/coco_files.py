@@ -4,7 +4,7 @@ import json
 import operator
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -151,8 +151,6 @@ def write_caption_file(
         images.append({"id": image_id})
         for text in texts:
             annotations.append({"image_id": image_id, "id": len(annotations) + 1, "caption": text})
-    if not images:
-        raise ValueError(f"There are no images to write to {path}.")
     # coco-caption fails without the first three
     content = {"info": {}, "licenses": [], "type": "captions", "images": images, "annotations": annotations}
     write_output(path, json.dumps(content, ensure_ascii=False))
@@ -178,14 +176,23 @@ def id_order(image_id: int | str) -> tuple[bool, int, str]:
     return not is_integer, int(text) if is_integer else 0, text
 
 
-def images_by_id(content: object, path: str | os.PathLike) -> dict[int, Record]:
-    images: dict[int, Record] = {}
-    for image in records_of(content, "images", path):
-        image_id = image.integer("id")
-        if image_id in images:
-            raise DataError(f"{image.where}: image id {image_id} is there twice; image ids must be unique.")
-        images[image_id] = image
-    return images
+def records_by_id(content: object, key: str, path: str | os.PathLike) -> dict[int, Record]:
+    """Returns the objects of the list `key` of a COCO file by their `id`; raises a DataError for an id of two."""
+    records: dict[int, Record] = {}
+    for record in records_of(content, key, path):
+        number = record.integer("id")
+        if number in records:
+            raise DataError(f"{record.where}: id {number} is there twice; ids must be unique.")
+        records[number] = record
+    return records
+
+
+def known_id(record: Record, field: str, known: Container[int]) -> int:
+    """Returns a field that is the id of another record; raises a DataError for an unknown one."""
+    number = record.integer(field)
+    if number not in known:
+        raise record.error(field, "must be the id of one of the images or categories of the file")
+    return number
 
 
 def records_of(content: object, key: str, path: str | os.PathLike) -> list[Record]:
@@ -205,10 +212,10 @@ def in_order(annotations: Iterable[Record]) -> list[Record]:
 
 def read_json(path: str | os.PathLike) -> object:
     """Reads a JSON file; raises a DataError for anything else, and an OSError for a file that cannot be read."""
-    values = read_values(path)
-    if len(values) > 1:
-        raise DataError(f"{path} is not valid JSON (line {values[1][0]}: there is more after the end).")
-    return values[0][1]
+    [(_, document), *more] = read_values(path)
+    if more:
+        raise DataError(f"{path} is not valid JSON (line {more[0][0]}: there is more after the end).")
+    return document
 
 
 def read_json_or_lines(path: str | os.PathLike) -> tuple[object, list[Record] | None]:

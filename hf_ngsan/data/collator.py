@@ -115,12 +115,15 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
         images = [row.get("image") for row in rows]
         missing = next((row for row, image in zip(rows, images, strict=True) if image is None), None)
         if missing is not None:
-            raise DataError(f"{name_of(missing)} has neither visual_features nor an image.")
+            raise DataError(
+                f"The row with image_id {missing.get('image_id')} has neither visual_features nor an image."
+            )
         return {"images": images}
     boxes = [row.get("visual_boxes") for row in rows]
     having = [box is not None and np.ndim(box) > 0 for box in boxes]  # datasets with Array2D read None as NaN
     if any(having) and not all(having):
-        raise DataError(f"{name_of(rows[having.index(False)])} has no visual_boxes, but other rows of the batch have.")
+        missing = rows[having.index(False)].get("image_id")
+        raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch have.")
     return {
         "visual_features": [np.asarray(row["visual_features"]) for row in rows],
         "visual_boxes": [np.asarray(box) for box in boxes] if all(having) else None,
@@ -129,7 +132,3 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
 
 def pick(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:
     return [missing if place is None else values[place] for place in places]
-
-
-def name_of(row: Row) -> str:
-    return f"The row with image_id {row['image_id']}" if "image_id" in row else "A row"

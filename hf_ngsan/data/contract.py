@@ -17,13 +17,11 @@ from datasets.formatting import NumpyFormatter, _register_formatter
 from datasets.formatting.formatting import NumpyArrowExtractor
 from tqdm.auto import tqdm
 
-from .errors import DataError
+from .errors import DataError, naming_damage
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
 WHOLE_ARRAYS = "hf_ngsan_whole_arrays"
 """Name of the format of [`WholeArrayFormatter`]."""
-DTYPES = ("float16", "float32")
-"""Types of features on disk."""
 MIN_SIDE = 1e-3
 """Width or height that a box without area gets, as a share of the image: one pixel of 1000."""
 BOX_TOLERANCE = 1e-3
@@ -180,14 +178,12 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
 
 
 def check_columns(dataset: Dataset, name: str) -> None:
-    for column in ("image_id", "visual_features"):
-        if column not in dataset.column_names:
-            raise DataError(
-                f"{name}: there is no column {column!r} among {', '.join(dataset.column_names) or 'no columns'};"
-                " hf_ngsan.data.caption_features says which columns a dataset has."
-            )
-    if not len(dataset):
-        raise DataError(f"{name}: the dataset has no rows.")
+    """Raises a DataError for a dataset without rows, or without a column of ids or of features."""
+    if not len(dataset) or not {"image_id", "visual_features"} <= {*dataset.column_names}:
+        raise DataError(
+            f"{name} has {len(dataset)} rows of {', '.join(dataset.column_names)}; rows with image_id and"
+            " visual_features are needed (hf_ngsan.data.caption_features)."
+        )
 
 
 def check_row_of_dataset(row: Mapping[str, Any], index: int, name: str, feature_size: int | None) -> dict[str, Any]:
@@ -247,9 +243,9 @@ def rows_of(dataset: Dataset, name: str) -> Iterator[dict[str, Any]]:
 
 
 def check_features(features: Any, where: str, feature_size: int | None) -> np.ndarray:
-    if is_missing(features):
-        raise DataError(f"{where}: visual_features is missing; leave rows without features out.")
-    features = as_numbers(features, "visual_features", where)
+    with naming_damage(f"{where}: visual_features"):
+        features = np.asarray(features)
+        bad = ~np.isfinite(features)
     if features.ndim != 2 or 0 in features.shape:
         raise DataError(
             f"{where}: visual_features has shape {features.shape}; it must be (regions, feature dimension), with one"
@@ -260,7 +256,6 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
             f"{where}: visual_features has dimension {features.shape[1]}, but the rows before have {feature_size};"
             " a dataset has one feature dimension."
         )
-    bad = ~np.isfinite(features)
     if bad.any():
         region, channel = np.argwhere(bad)[0]
         raise DataError(
@@ -273,7 +268,8 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
 def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> np.ndarray:
     """Returns the boxes `(num_regions, 4)`, float32; raises a DataError for another shape or type, a box that is not
     finite, that reaches more than `BOX_TOLERANCE` out of [0, 1], or with x2 < x1 or y2 < y1."""
-    boxes = as_numbers(boxes, "visual_boxes", where).astype(np.float32, copy=False)
+    with naming_damage(f"{where}: visual_boxes"):
+        boxes = np.asarray(boxes).astype(np.float32, copy=False)
     if boxes.shape != (0,) and (boxes.ndim != 2 or boxes.shape[1] != 4):
         raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
     if len(boxes) != num_regions:
@@ -292,22 +288,9 @@ def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> n
     return boxes
 
 
-def as_numbers(values: np.ndarray | Sequence, field: str, where: str) -> np.ndarray:
-    """Returns a field as an array of numbers; a DataError for something else, or rows of different lengths."""
-    try:
-        array = np.asarray(values)
-        if array.size and array.dtype.kind not in "fiu":
-            raise ValueError
-        return array
-    except ValueError:
-        raise DataError(f"{where}: {field} is not an array of numbers with rows of one length.") from None
-
-
 def check_caption_list(captions: Any, where: str) -> None:
-    if isinstance(captions, str | int | float | Mapping) and not is_missing(captions):
-        raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings.")
-    if is_missing(captions) or len(captions) == 0:
-        raise DataError(f"{where}: captions is empty; give at least one, or leave the row out.")
+    if is_missing(captions) or isinstance(captions, str) or len(captions) == 0:
+        raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings, of one at least.")
     for index, caption in enumerate(captions):
         if not isinstance(caption, str) or not caption.strip():
             raise DataError(f"{where}: captions[{index}] is {caption!r}; a caption is a string with at least one word.")

@@ -21,7 +21,6 @@ from ..io.messages import ProgressDisplay
 from ..io.shards import SKIPPED, ShardFolder, ShardWriter, without_progress_bars
 from .annotations import Annotations, listing
 from .coco_files import read_json
-from .contract import DTYPES
 from .errors import DataError
 from .formats import CONVENTIONS, open_sources
 from .formats.layouts import Entry, Source
@@ -77,8 +76,6 @@ def convert_features(
     Grids are pooled to `grid_size` by their means. With `skip_errors` records that cannot be used are skipped and
     listed, and are otherwise a DataError. The options are those of `hf-ngsan convert`.
     """
-    if dtype not in DTYPES:
-        raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
     if boxes is not None and boxes not in CONVENTIONS:
         raise DataError(f"The convention of the boxes is {boxes!r}; it must be one of {', '.join(CONVENTIONS)}.")
     output = Path(output)

@@ -14,9 +14,8 @@ from .contract import check_columns, check_row_of_dataset, drop_empty_columns, r
 from .errors import DataError
 from .formats import open_sources, recognise
 from .formats.rows import ConversionPlan, RowMaker
-from .images.files import with_raster_images
 from .images.sources import is_saved, open_saved
-from .question_answering import is_answers, is_questions, read_questions
+from .question_answering import is_answers, is_questions, read_file
 from .saved import refuse_changed_shards
 from .vocabulary import words_of
 
@@ -54,13 +53,10 @@ class Findings:
     problem: str = ""
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Counts a row of the contract; raises a DataError if its captions are no list of texts."""
+        """Counts a row of the contract."""
         known = {name: value for name, value in row.items() if value is not None}
         captions = known.get("captions", ())
-        if isinstance(captions, str) or not all(isinstance(caption, str) for caption in captions):
-            raise DataError(
-                f"image {row.get('image_id', '')}: captions is {captions!r:.60}; it must be a list of texts."
-            )
+        captions = [captions] if isinstance(captions, str) else captions
         self.num_images += 1
         if "split" in known:
             self.splits[known["split"]] += 1
@@ -168,7 +164,7 @@ def inspect_annotations(path: Path) -> Findings:
     skipped: list[dict] = []
     if is_questions(document) or is_answers(document):
         findings = Findings("questions or answers of VQA v2", columns=["question"])
-        findings.num_images = len(read_questions([path], skipped, alone=True))
+        findings.num_images = len(read_file(path, skipped)[1])
     else:
         findings = Findings(f"annotations in the format {annotation_format(document, path).name}")
         for image in Annotations([path], skipped).images:
@@ -194,9 +190,3 @@ def inspect_features(path: Path, source_format: str | None, sample_id: int | Non
                 findings.add_problem(error)
         source.close()
     return findings
-
-
-def sample_image(row: dict[str, Any]) -> Any:
-    if "image" not in row:
-        return None
-    return with_raster_images(Dataset.from_dict({"image": [row["image"]]}).cast_column("image", Image()))[0]["image"]

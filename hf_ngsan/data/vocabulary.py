@@ -213,14 +213,9 @@ def build_subword_tokenizer(
 
     Args:
         sentences: of all languages, of the training split only.
-        vocab_size: maximal number of subwords and special tokens.
+        vocab_size: maximal number of subwords and special tokens, `MIN_SUBWORDS` at least.
         max_length: the tokenizer's `model_max_length`, in tokens.
-
-    Raises:
-        DataError: the vocabulary is smaller than `MIN_SUBWORDS`.
     """
-    if vocab_size < MIN_SUBWORDS:
-        raise DataError(f"vocab_size is {vocab_size}; special tokens and bytes alone are {MIN_SUBWORDS}.")
     backend = Tokenizer(models.BPE())
     backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

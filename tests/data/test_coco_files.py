@@ -6,11 +6,11 @@ import numpy as np
 
 from hf_ngsan.data.coco_files import (
     id_order,
-    images_by_id,
     number_at_the_end,
     number_of,
     read_json,
     read_references,
+    records_by_id,
     write_caption_file,
 )
 
@@ -56,4 +56,4 @@ def test_written_references_are_read_back(tmp_path):
     assert list(read_references(path)) == [3, 7, "val/1.jpg"]
     assert [path.name for path in path.parent.iterdir()] == ["references.json"]
     write_caption_file(path, [7], [["a"]])
-    assert list(images_by_id(read_json(path), path)) == [7]
+    assert list(records_by_id(read_json(path), "images", path)) == [7]

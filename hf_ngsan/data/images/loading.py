@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, Features, Image, IterableDataset, Video
+from datasets import Dataset, Features, Image, IterableDataset, Value, Video
 
 from ..errors import DataError, naming_damage
 from . import VIDEO_SUFFIXES, sorted_files
@@ -78,15 +78,12 @@ def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
 def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
     """Returns the other columns that are needed, with the number of rows in `__row__`."""
     names = columns.besides_images
-    values: dict[str, list] = {name: [] for name in names}
-    number = 0
-    for row in stream.select_columns(names or [columns.image]).decode(False):
-        number += 1
-        for name in names:
-            values[name].append(row[name])
-    schema = Features({name: stream.features[name] for name in names}).arrow_schema
-    arrays = {name: pa.array(values[name], schema.field(name).type) for name in names}
-    return pa.table({**arrays, "__row__": np.arange(number)})
+    rows = [
+        {"__row__": number, **{name: row[name] for name in names}}
+        for number, row in enumerate(stream.select_columns(names or [columns.image]).decode(False))
+    ]
+    types = Features({"__row__": Value("int64"), **{name: stream.features[name] for name in names}})
+    return pa.Table.from_pylist(rows, types.arrow_schema)
 
 
 class ImageStream:
