@@ -17,8 +17,7 @@ CAPTIONS_OF_VATEX = {"en": "enCap", "zh": "chCap"}
 CHINESE_CHARACTER = re.compile(
     "([\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
 )
-MAX_LISTED = 10
-"""Images that a message lists."""
+MAX_LISTED = 10  # images that a message lists
 NAMES = ("cocoid", "videoID", "image_id", "id", "filename")
 """Fields that name the image of a record, in lists of skipped records."""
 
@@ -193,19 +192,6 @@ class Annotations:
         self.by_name = {image.name: image for image in self.images if image.name is not None}
         ids = (number_of(image.name or "") if image.image_id is None else image.image_id for image in self.images)
         self.by_id = {number: image for number, image in zip(ids, self.images, strict=True) if number is not None}
-
-    def __bool__(self) -> bool:
-        return bool(self.paths)
-
-    def find(self, image_id: int, name: str, is_numbered: bool) -> AnnotatedImage | None:
-        """Returns the annotations of an image with features, by its id, or by its name if the id is only a place."""
-        return self.by_id.get(image_id) if is_numbered else self.by_name.get(name)
-
-    def missing(self, image_ids: Collection[int], names: Collection[str]) -> list[int | str]:
-        """Returns ids, or names if `names` are given, of annotated images without features."""
-        if names:
-            return [name for name in self.by_name if name not in names]
-        return [image_id for image_id in self.by_id if image_id not in image_ids]
 
 
 def listing(values: Collection[object]) -> str:

@@ -12,8 +12,7 @@ from ..io.files import write_output
 from .errors import DataError
 
 NUMBERED_NAME = re.compile(r"(?:COCO_[A-Za-z0-9]+_)?([0-9]{1,18})(?:\.jpe?g)?")
-HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-"""A lone surrogate, which JSON can escape and UTF-8 cannot encode."""
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # a lone surrogate, which JSON can escape and UTF-8 cannot encode
 
 
 class Record(NamedTuple):

@@ -10,8 +10,7 @@ from .errors import DataError
 from .sampler import digest
 
 Row = Mapping[str, Any]
-IGNORED_LABEL = -100
-"""Of a token that is no target, as transformers and PyTorch have it."""
+IGNORED_LABEL = -100  # of a token that is no target, as transformers and PyTorch have it
 
 
 class CaptionCollator:

@@ -20,14 +20,11 @@ from tqdm.auto import tqdm
 from .errors import DataError, naming_damage
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
-WHOLE_ARRAYS = "hf_ngsan_whole_arrays"
-"""Name of the format of [`WholeArrayFormatter`]."""
-MIN_SIDE = 1e-3
-"""Width or height that a box without area gets, as a share of the image: one pixel of 1000."""
+WHOLE_ARRAYS = "hf_ngsan_whole_arrays"  # name of the format of [`WholeArrayFormatter`]
+MIN_SIDE = 1e-3  # width or height that a box without area gets, as a share of the image: one pixel of 1000
 BOX_TOLERANCE = 1e-3
 """How far a box may reach beyond its image, as a share of the side; the files of `models` have an equal one."""
-ROUNDING = 1.0
-"""Pixels by which a box may reach beyond its image, as boxes of COCO do."""
+ROUNDING = 1.0  # pixels by which a box may reach beyond its image, as boxes of COCO do
 
 
 def caption_features(
@@ -266,26 +263,34 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
 
 
 def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> np.ndarray:
-    """Returns the boxes `(num_regions, 4)`, float32; raises a DataError for another shape or type, a box that is not
-    finite, that reaches more than `BOX_TOLERANCE` out of [0, 1], or with x2 < x1 or y2 < y1."""
-    with naming_damage(f"{where}: visual_boxes"):
-        boxes = np.asarray(boxes).astype(np.float32, copy=False)
-    if boxes.shape != (0,) and (boxes.ndim != 2 or boxes.shape[1] != 4):
-        raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
+    """Returns the boxes `(num_regions, 4)`, float32, which must be within [0, 1] but for `BOX_TOLERANCE`."""
+    boxes = finite_boxes(boxes, where).astype(np.float32, copy=False)
     if len(boxes) != num_regions:
         raise DataError(f"{where}: visual_boxes has {len(boxes)} boxes for {num_regions} regions of visual_features.")
-    boxes = boxes.reshape(-1, 4)
     outside = (boxes < -BOX_TOLERANCE) | (boxes > 1 + BOX_TOLERANCE)
-    for wrong, fault in (
-        (~np.isfinite(boxes), "not finite; leave the box or the row out"),
-        (outside, "not within [0, 1]; divide x by the width and y by the height of the image"),
-        (boxes[:, 2:] < boxes[:, :2], "inverted; the order is x1, y1, x2, y2 with x1 <= x2 and y1 <= y2"),
-    ):
-        if wrong.any():
-            first = int(wrong.any(axis=1).argmax())
-            values = ", ".join(f"{side:g}" for side in boxes[first])
-            raise DataError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
+    refuse_boxes(boxes, outside, "not within [0, 1]; divide x by the width and y by the height of the image", where)
+    inverted = boxes[:, 2:] < boxes[:, :2]
+    refuse_boxes(boxes, inverted, "inverted; the order is x1, y1, x2, y2 with x1 <= x2 and y1 <= y2", where)
     return boxes
+
+
+def finite_boxes(boxes: np.ndarray | Sequence, where: str) -> np.ndarray:
+    """Returns boxes `(N, 4)`; raises a DataError for another shape, or anything but finite numbers."""
+    with naming_damage(f"{where}: visual_boxes"):
+        boxes = np.asarray(boxes)
+        infinite = ~np.isfinite(boxes)
+    if boxes.shape != (0,) and (boxes.ndim != 2 or boxes.shape[1] != 4):
+        raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
+    refuse_boxes(boxes, infinite.reshape(-1, 4), "not finite; leave the box or the row out", where)
+    return boxes.reshape(-1, 4)
+
+
+def refuse_boxes(boxes: np.ndarray, wrong: np.ndarray, fault: str, where: str) -> None:
+    """Raises a DataError that names the first box with a number that is wrong."""
+    if wrong.any():
+        first = int(wrong.any(axis=1).argmax())
+        values = ", ".join(f"{side:g}" for side in boxes[first])
+        raise DataError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
 
 
 def check_caption_list(captions: Any, where: str) -> None:

@@ -103,7 +103,7 @@ class Findings:
         lines += [f"note: {note}" for note in self.notes]
         for lack in dict.fromkeys(self.uses.values()):
             commands = ", ".join(command for command, of_command in self.uses.items() if of_command == lack)
-            lines += (f"{commands}: {lack or 'usable'}").split("\n")
+            lines.append(f"{commands}: {lack or 'usable'}")
         if self.num_problems:
             more_problems = f" ({self.num_problems} in all)" if self.num_problems > 1 else ""
             lines.append(f"first problem{more_problems}: {self.problem}")
@@ -176,8 +176,6 @@ def inspect_annotations(path: Path) -> Findings:
 
 def inspect_features(path: Path, source_format: str | None, sample_id: int | None) -> Findings:
     """Reads feature files as a conversion would; broken records are problems."""
-    if not path.exists():
-        raise DataError(f"{path} does not exist.")
     name = source_format or recognise(path).name
     findings = Findings(f"features in the format {name}", sample_id)
     sources = open_sources(path, name)

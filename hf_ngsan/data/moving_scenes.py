@@ -19,8 +19,7 @@ from .scenes.relations import COLOURS, SHAPES
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-SIDE = 0.26
-"""Mean side of an object, as a share of the picture."""
+SIDE = 0.26  # mean side of an object, as a share of the picture
 ACTIONS = {
     "crossing": ("moves from left to right", "moves from right to left"),
     "approaching": ("comes closer", "goes away"),

@@ -53,7 +53,7 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
     categories = records_by_id(instances, "categories", instances_path)
     names = [str(category.fields.get("name", number)) for number, category in categories.items()]
     places = {category: place for place, category in enumerate(categories)}
-    corners_of, indices, clipped, widened = defaultdict(list), defaultdict(list), 0, 0
+    corners_of, indices, clipped = defaultdict(list), defaultdict(list), 0
     for annotation in records_of(instances, "annotations", instances_path):
         image_id = known_id(annotation, "image_id", sizes)
         corners, beyond = clipped_box(annotation, sizes[image_id])
@@ -67,10 +67,8 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
             captions[image_id].append(text)
         blank += not text
     image_ids = sorted(corners_of.keys() & captions.keys())
-    boxes = {}
-    for image_id in image_ids:
-        boxes[image_id], number = clamp_boxes(np.array(corners_of[image_id], dtype=np.float32))
-        widened += number
+    clamped = {image_id: clamp_boxes(np.array(corners_of[image_id])) for image_id in image_ids}
+    widened = sum(number for _, number in clamped.values())
 
     def rows() -> Iterator[dict[str, Any]]:
         one_hot = np.eye(len(names), dtype=np.float16)
@@ -79,7 +77,7 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
             yield {
                 "image_id": image_id,
                 "visual_features": one_hot[indices[image_id]],
-                "visual_boxes": boxes[image_id],
+                "visual_boxes": clamped[image_id][0],
                 "captions": captions[image_id],
                 "width": width,
                 "height": height,

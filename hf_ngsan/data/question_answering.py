@@ -20,11 +20,9 @@ from .prepared import Rows, fingerprint, prepare
 from .readers import names_of_split
 from .saved import load_saved
 
-NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "val": "val2014", "test": "test2015"}
-"""Words for the splits in the names of the official files; other splits keep their names."""
+NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "test": "test2015"}  # in the official files
 ROW_OF_IMAGE = "image_row"
-NUM_ANSWERS = 10
-"""Answers of each question (Antol et al. 2015)."""
+NUM_ANSWERS = 10  # answers of each question (Antol et al. 2015)
 WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3
 """Sizes of a picture of NLVR and its three boxes, in pixels, as the authors drew them."""
 KINDS = ("square", "circle", "triangle", "box")

@@ -23,12 +23,9 @@ from .errors import DataError
 if TYPE_CHECKING:
     from datasets import Dataset
 
-SPLIT_ALIASES = {"val": "validation"}
-VALIDATION = "validation"
-"""The split that is set aside where a dataset has none."""
-MIN_ROWS = 4
-"""Rows of which some can be set aside."""
-OTHER_NAMES = {"validation": ("val", "valid", "dev"), "val": ("validation", "valid", "dev")}
+VALIDATION = "validation"  # the split that is set aside where a dataset has none
+OTHER_NAMES = ("val", "valid", "dev")  # of this split, in data; a user may call it val too
+MIN_ROWS = 4  # rows of which some can be set aside
 
 
 class ExtraScores(Protocol):
@@ -123,7 +120,7 @@ def load_data(spec: str, split: str) -> "Dataset":
     reader = find_reader(spec)
     source, values = parse_spec(spec, reader)
     loader = resolve_name(reader.loader) if isinstance(reader.loader, str) else reader.loader
-    return loader(*([source] if reader.source else []), SPLIT_ALIASES.get(split, split), **values)
+    return loader(*([source] if reader.source else []), VALIDATION if split == "val" else split, **values)
 
 
 def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
@@ -172,7 +169,7 @@ def describe_readers(width: int = 100) -> str:
 
 def names_of_split(split: str) -> tuple[str, ...]:
     """Returns the names that a split may have in data, the requested one first."""
-    return split, *OTHER_NAMES.get(split, ())
+    return (split, *OTHER_NAMES) if split == VALIDATION else (split,)
 
 
 def find_split(split: str, available: Iterable[str]) -> str | None:

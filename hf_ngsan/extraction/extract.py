@@ -31,8 +31,7 @@ FORMAT = 1
 METADATA = "extraction.json"
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 MAX_IMAGES_PER_SHARD = 256
-MIN_SHARDS = 64
-"""Shards of a folder with enough images, so that many processes get equal shares."""
+MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
 MAX_WAIT = timedelta(days=30)  # of a process that has finished its share
 Result = TypeVar("Result")
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-SKIP_ERRORS = "Images that cannot be read are left out with --skip-errors."
-"""End of the error for an image."""
+SKIP_ERRORS = "Images that cannot be read are left out with --skip-errors."  # end of the error for an image
 
 
 class ExtractionError(ValueError):

@@ -1,4 +1,4 @@
-"""The registry of third-party feature formats and conventions of boxes; recognises the format of a file or folder."""
+"""The registry of third-party feature formats; recognises the format of a file or folder."""
 
 import os
 from collections.abc import Iterator
@@ -11,8 +11,7 @@ from ..errors import DataError, naming_damage
 if TYPE_CHECKING:
     from .layouts import Source
 
-FILES_LOOKED_AT = 4
-"""Files of each folder that are examined to recognise their format."""
+FILES_LOOKED_AT = 4  # files of each folder that are examined to recognise their format
 FOLDERS_LOOKED_AT = 16
 
 
@@ -63,9 +62,6 @@ FORMATS = {
         FeatureFormat("vatex", "VATEX: an array (1, T, D) in VIDEO.npy", (".npy",), "read_video", "is_video"),
     )
 }
-ORDERS = {"xyxy": "x1, y1, x2, y2", "xywh": "x, y, width, height", "cxcywh": "x and y of the centre, width, height"}
-CONVENTIONS = tuple(f"{order}{unit}" for unit in ("", "-normalized") for order in ORDERS)
-"""Conventions of boxes: an order of the four numbers, in pixels or divided by the image's width and height."""
 SUFFIXES = {suffix for layout in FORMATS.values() for suffix in layout.suffixes}
 
 

@@ -20,15 +20,14 @@ if TYPE_CHECKING:
     import h5py
 
 TSV_FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-FEATURES, BOXES, GRIDS = "_features", "_boxes", "_grids"
-"""Endings of the names of arrays in HDF5 files."""
+FEATURES, BOXES, GRIDS = "_features", "_boxes", "_grids"  # endings of the names of arrays in HDF5 files
 COCOBU_PARTS = ("_att", "_box", "_fc")
 
 
 @dataclass(frozen=True)
 class VisualRecord:
-    """Features `(N, D)` of one image or video, as stored in the file, with boxes `(N, 4)` in any convention, the width
-    and height of the image, and the rows and columns of a grid, as far as the file has them."""
+    """Features `(N, D)` of one image or video, boxes `(N, 4)` in pixels or shares, the width and height of the image,
+    and the rows and columns of a grid, as far as the file has them."""
 
     features: np.ndarray
     boxes: np.ndarray | None = None

@@ -23,8 +23,7 @@ from . import FORMATS
 
 ZIP = "zip://"
 HUB = "hf://datasets/"
-NAMED_IMAGES = "hf_ngsan_images"
-"""Name of the format of [`NamedImagesFormatter`]."""
+NAMED_IMAGES = "hf_ngsan_images"  # name of the format of [`NamedImagesFormatter`]
 
 
 class OwnFiles:

@@ -20,8 +20,7 @@ from .rows import TYPES, Columns, all_but_images, find_columns, make_rows
 from .sources import is_folder_of_photographs, name_of_split, open_source, open_split, read_folder
 
 SHUFFLE_BUFFER = 1000
-PLACE = "stream:"
-"""Prefix of the path of an image in a stream, before its number."""
+PLACE = "stream:"  # prefix of the path of an image in a stream, before its number
 BATCH = 16
 
 
@@ -120,20 +119,16 @@ class ImageStream:
         while self.first <= self.largest - self.buffer:
             self.held.pop(self.first, None)
             self.first += 1
-        return [self.own_image(value) for value in stored]
-
-    def own_image(self, value: Any) -> Mapping:
-        if not isinstance(value, Mapping):
-            value = {"bytes": None, "path": value} if isinstance(value, str) else {"bytes": value, "path": None}
-        if value["bytes"] is not None or value["path"] is None:
-            return value
-        return {"bytes": None, "path": self.own.find(value["path"], f"{self.source}, split {self.split}")}
+        where = f"{self.source}, split {self.split}"
+        return [
+            image if image["bytes"] is not None else {**image, "path": self.own.find(image["path"], where)}
+            for image in stored
+        ]
 
     def begin(self, number: int) -> None:
         self.close()
         stream = open_stream(self.source, self.config)[self.split].select_columns([self.column])
-        if isinstance((stream.features or {})[self.column], Image):
-            stream = stream.cast_column(self.column, Image(decode=False))
+        stream = stream.cast_column(self.column, Image(decode=False))
         # Iteration by rows would split the files among loading processes.
         values = (value for batch in stream.iter(batch_size=BATCH) for value in batch[self.column])
         self.items = islice(values, number, None)

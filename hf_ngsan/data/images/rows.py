@@ -96,16 +96,13 @@ def find_image_column(dataset: Dataset, source: str) -> str:
 
 def find_caption_columns(dataset: Dataset) -> list[str]:
     """Finds a column with a name of `CAPTION_NAMES`, else numbered ones such as `caption_0`, `caption_1`."""
-    for fits in (is_text_or_list, is_integer):
-        names = [name for name, kind in dataset.features.items() if fits(kind)]
-        best = find_name(dataset.select_columns(names), CAPTION_NAMES)
-        if best is not None:
-            return [best]
-        matches = {name: NUMBERED_CAPTION.fullmatch(name.lower()) for name in names}
-        numbered = sorted((match[1], int(match[2]), name) for name, match in matches.items() if match)
-        if numbered:
-            return [name for stem, _, name in numbered if stem == numbered[0][0]]
-    return []
+    names = [name for name, kind in dataset.features.items() if is_text_or_list(kind)]
+    best = find_name(dataset.select_columns(names), CAPTION_NAMES)
+    if best is not None:
+        return [best]
+    matches = {name: NUMBERED_CAPTION.fullmatch(name.lower()) for name in names}
+    numbered = sorted((match[1], int(match[2]), name) for name, match in matches.items() if match)
+    return [name for stem, _, name in numbered if stem == numbered[0][0]]
 
 
 def refuse_column(dataset: Dataset, source: str, key: str, name: str, fits: Callable[[object], bool]) -> None:
@@ -136,10 +133,6 @@ def is_text_or_list(kind: object) -> bool:
     return is_text(kind.feature if isinstance(kind, List | LargeList) else kind)
 
 
-def is_integer(kind: object) -> bool:
-    return isinstance(kind, Value) and kind.dtype.startswith(("int", "uint"))
-
-
 def is_encoded_image(kind: object) -> bool:
     """Returns whether a type is the struct in which the datasets library stores images."""
     if not isinstance(kind, dict) or set(kind) != {"bytes", "path"}:
@@ -163,9 +156,12 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     in_split[numbers or []] = True
     owners = np.where(in_split, np.arange(len(dataset)), -1)
     if len(columns.captions) == 1 and not isinstance(dataset.features[columns.captions[0]], List | LargeList):
-        owners = first_rows(image_keys(table, columns, images, in_split, name), in_split)
+        # rows of the same image have the same id or file name, else the same bytes or path
+        digests = image_digests(images, read_files=False)
+        keys = list(digests) if columns.key is None else table[columns.key].to_pylist()
+        owners = first_rows(keys, in_split)
         if columns.key is not None:
-            refuse_other_images(images, owners, table[columns.key], f"{name}: rows", columns.key)
+            refuse_other_images(images, owners, keys, f"{name}: rows", columns.key)
     paths = [path for _, part in image_parts(images) for path in part.to_pylist()]
     content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, paths, source), name)
     metadata = Dataset.from_dict(content, features=Features({column: TYPES[column] for column in content}))
@@ -207,17 +203,6 @@ def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Ar
             yield tuple(pc.if_else(chunk.is_valid(), chunk.field(name), None) for name in ("bytes", "path"))
 
 
-def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.ndarray, name: str) -> Sequence:
-    """Returns keys that are equal for rows of the same image: its id or file name, else its bytes or its path."""
-    if columns.key is None:
-        return list(image_digests(images, read_files=False))
-    keys = table[columns.key].to_pylist()
-    missing = [row for row in np.flatnonzero(in_split) if keys[row] is None]
-    if missing:
-        raise DataError(f"{name}, row {missing[0]}: {columns.key} is missing; rows of one image must share it.")
-    return keys
-
-
 def image_digests(images: Dataset, read_files: bool) -> Iterator[bytes]:
     """Yields a checksum of the bytes of each image, or of its file, or the path of a file that is not read."""
     for data, paths in image_parts(images, batch_size=64):
@@ -239,14 +224,14 @@ def first_rows(keys: Sequence, is_used: np.ndarray) -> np.ndarray:
     return places
 
 
-def refuse_other_images(images: Dataset, owners: np.ndarray, keys: pa.ChunkedArray, name: str, column: str) -> None:
+def refuse_other_images(images: Dataset, owners: np.ndarray, keys: Sequence, name: str, column: str) -> None:
     others = np.flatnonzero((owners >= 0) & (owners != np.arange(len(owners))))
     rows = np.union1d(others, owners[others])
     digests = dict(zip(rows.tolist(), image_digests(images.select(rows), read_files=True), strict=True))
     for row in others.tolist():
         if digests[row] != digests[owners[row]]:
             raise DataError(
-                f"{name} {owners[row]} and {row} have the {column} {keys[row].as_py()!r:.60}, but different images;"
+                f"{name} {owners[row]} and {row} have the {column} {keys[row]!r:.60}, but different images;"
                 " give each image one of its own, or leave a row out."
             )
 

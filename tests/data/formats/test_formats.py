@@ -148,8 +148,8 @@ TSV_FAULTS = {
     "twice": (other(image_id=7), ["line 2", "image 7"]),
     "NaN": (other(features=features_of(12) * np.float32([1, 1, np.nan, 1, 1, 1])), ["line 2", 12]),
     "dimension": (other(features=features_of(12)[:, :4].copy()), ["line 2", "dimension 4", "have 6"]),
-    "point": (other(boxes=changed_boxes(3, [5, 5, 5, 5])), ["line 2", "box 3", "area"]),
-    "beyond": (other(boxes=changed_boxes(4, [3, 5, 33, 9])), ["line 2", "box 4", "30 x 60"]),
+    "point": (other(boxes=changed_boxes(3, [5, 5, 5, 5])), ["line 2", "visual_boxes[3]", "area"]),
+    "beyond": (other(boxes=changed_boxes(4, [3, 5, 33, 9])), ["line 2", "visual_boxes[4]", "30 x 60"]),
 }
 
 
