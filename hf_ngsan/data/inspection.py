@@ -35,8 +35,7 @@ SPREADS = {
 @dataclass
 class Findings:
     """Counts of the contents of data: `spreads` by the names in `SPREADS`, words by split, a `sample` of a row with
-    an image or boxes, sentences that may surprise, and commands that take the data, each with what the data lack
-    for it."""
+    an image or boxes, and sentences that may surprise."""
 
     kind: str
     sample_id: int | None = None
@@ -48,7 +47,6 @@ class Findings:
     splits: Counter = field(default_factory=Counter)
     sample: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
-    uses: dict[str, str] = field(default_factory=dict)
     num_problems: int = 0
     problem: str = ""
 
@@ -101,13 +99,10 @@ class Findings:
             number = sum(count >= MIN_COUNT for count in counts.values())
             lines.append(f"vocabulary: {number} words seen {MIN_COUNT} times in {where}")
         lines += [f"note: {note}" for note in self.notes]
-        for lack in dict.fromkeys(self.uses.values()):
-            commands = ", ".join(command for command, of_command in self.uses.items() if of_command == lack)
-            lines.append(f"{commands}: {lack or 'usable'}")
         if self.num_problems:
             more_problems = f" ({self.num_problems} in all)" if self.num_problems > 1 else ""
             lines.append(f"first problem{more_problems}: {self.problem}")
-        elif not self.uses.get("evaluate"):  # a folder that is only too small to train on has no problem
+        else:
             lines.append("no problem found")
         return lines
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 VALIDATION = "validation"  # the split that is set aside where a dataset has none
-OTHER_NAMES = ("val", "valid", "dev")  # of this split, in data; a user may call it val too
+OTHER_NAMES = ("val", "valid", "dev")  # of this split
 MIN_ROWS = 4  # rows of which some can be set aside
 
 
@@ -169,7 +169,7 @@ def describe_readers(width: int = 100) -> str:
 
 def names_of_split(split: str) -> tuple[str, ...]:
     """Returns the names that a split may have in data, the requested one first."""
-    return (split, *OTHER_NAMES) if split == VALIDATION else (split,)
+    return (split, VALIDATION, *OTHER_NAMES) if split in (VALIDATION, "val") else (split,)
 
 
 def find_split(split: str, available: Iterable[str]) -> str | None:

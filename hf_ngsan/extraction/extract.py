@@ -192,12 +192,9 @@ def extract_features(
 
 
 def columns_of(description: Mapping) -> Features:
-    names = description["columns"]
-    columns = caption_features(
-        description["feature_size"], dtype=description["dtype"], size=True, split="split" in names
-    )
+    columns = caption_features(description["feature_size"], dtype=description["dtype"], size=True, split=True)
     columns |= {"file_name": Value("string"), "objects": List(Value("string")), "object_scores": List(Value("float32"))}
-    return Features({name: feature for name, feature in columns.items() if name in names})
+    return Features({name: feature for name, feature in columns.items() if name in description["columns"]})
 
 
 def rows_of_batch(

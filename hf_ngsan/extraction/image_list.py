@@ -329,7 +329,7 @@ def load_batches(
 
 
 def inspect_images(folder: Path) -> Findings:
-    """Reads and counts the images and captions of a folder or file, and says what can use them."""
+    """Reads and counts the images and captions of a folder or file, and notes what training lacks."""
     findings = Findings("folder of images" if folder.is_dir() else "images")
     used: set[str] = set()
     captioned: dict[str, int] = {}  # images of the splits that have captions
@@ -355,15 +355,13 @@ def inspect_images(folder: Path) -> Findings:
         if left_out:
             findings.notes.append(f"{what} are left out: {len(left_out)}, {min(left_out)} among them.")
 
-    captions = train = ""
     if not captioned:
-        captions = train = f"there are no captions; list them in {folder}/metadata.csv, below file_name,caption"
-    elif findings.num_problems:
-        captions = train = "the problem below stops it"
+        how = f"; list them in {folder}/metadata.csv, below file_name,caption" if names else ""
+        findings.notes.append(f"There are no captions, which training and evaluation need{how}.")
     elif "train" not in captioned:
-        train = f"there are no captions in a split 'train', only in {', '.join(captioned)}"
+        findings.notes.append(f"Training needs captions in a split 'train'; they are in {', '.join(captioned)}.")
     elif captioned["train"] < MIN_ROWS and find_split(VALIDATION, captioned) is None:
-        train = f"{captioned['train']} images with captions are too few to set some aside; {MIN_ROWS} are needed"
-    images_alone = "" if findings.num_images else "no image can be read"
-    findings.uses = {"caption": images_alone, "index": images_alone, "train": train, "evaluate": captions}
+        findings.notes.append(
+            f"Training needs {MIN_ROWS} images with captions, to set some aside, or a validation split."
+        )
     return findings
