@@ -55,7 +55,9 @@ def run(options: argparse.Namespace) -> int:
     elif (path / DESCRIPTION).is_file():
         kind, lines = "search index", lines_of_index(path)
     else:
-        findings = inspect(path, options)
+        from ..data.inspection import inspect_data
+
+        findings = inspect_data(path, options.source_format, options.image_id)
         kind, lines = findings.kind + made_by(path), findings.lines()
         if options.figure:
             lines.append(draw(findings, options))
@@ -102,18 +104,6 @@ def verify(path: Path) -> str:
 
 def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def inspect(path: Path, options: argparse.Namespace) -> Any:
-    """Returns the findings in a folder of images, or in data that [`~hf_ngsan.data.inspection.inspect_data`] reads."""
-    from ..data.formats import some_files
-    from ..data.images.sources import holds_images, is_saved
-    from ..data.inspection import inspect_data
-    from ..extraction.image_list import inspect_images
-
-    if not (options.source_format or is_saved(path) or any(some_files(path))) and holds_images(path):
-        return inspect_images(path)
-    return inspect_data(path, options.source_format, options.image_id)
 
 
 def made_by(path: Path) -> str:

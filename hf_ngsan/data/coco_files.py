@@ -76,10 +76,7 @@ def read_results(path: str | os.PathLike) -> dict[int | str, str]:
     document, records = read_json_or_lines(path)
     if records is None:
         if not isinstance(document, list):
-            raise DataError(
-                f'{path} holds no results: they are a JSON list of objects with "image_id" and "caption", or one such '
-                "object a line."
-            )
+            raise DataError(f"{path} holds no results; they are a list of objects with image_id and caption.")
         records = [checked_record(f"{path}, row {number}", row) for number, row in enumerate(document)]
     captions: dict[int | str, str] = {}
     places: dict[str, str] = {}

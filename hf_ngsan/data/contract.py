@@ -178,8 +178,7 @@ def check_columns(dataset: Dataset, name: str) -> None:
     """Raises a DataError for a dataset without rows, or without a column of ids or of features."""
     if not len(dataset) or not {"image_id", "visual_features"} <= {*dataset.column_names}:
         raise DataError(
-            f"{name} has {len(dataset)} rows of {', '.join(dataset.column_names)}; rows with image_id and"
-            " visual_features are needed (hf_ngsan.data.caption_features)."
+            f"{name} lacks image_id or visual_features: it has {len(dataset)} rows of {dataset.column_names}."
         )
 
 
@@ -244,20 +243,13 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
         features = np.asarray(features)
         bad = ~np.isfinite(features)
     if features.ndim != 2 or 0 in features.shape:
-        raise DataError(
-            f"{where}: visual_features has shape {features.shape}; it must be (regions, feature dimension), with one"
-            " region at least."
-        )
+        raise DataError(f"{where}: visual_features has shape {features.shape}; it must be (regions, dimension).")
     if feature_size is not None and features.shape[1] != feature_size:
-        raise DataError(
-            f"{where}: visual_features has dimension {features.shape[1]}, but the rows before have {feature_size};"
-            " a dataset has one feature dimension."
-        )
+        raise DataError(f"{where}: visual_features has dimension {features.shape[1]}; rows before have {feature_size}.")
     if bad.any():
         region, channel = np.argwhere(bad)[0]
         raise DataError(
-            f"{where}: visual_features[{region}, {channel}] is {features[region, channel]};"
-            " leave the row out or extract its features again."
+            f"{where}: visual_features[{region}, {channel}] is {features[region, channel]}; extract it anew."
         )
     return features
 

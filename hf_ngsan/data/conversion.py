@@ -147,8 +147,7 @@ def without_features(annotations: Annotations, maker: RowMaker, skip_errors: boo
     place = ", ".join(map(str, annotations.paths))
     if missing and not skip_errors:
         raise DataError(
-            f"{len(missing)} images of {place} have no features: {listing(missing)}; --skip-errors leaves"
-            " them out and lists them all."
+            f"{len(missing)} images of {place} have no features: {listing(missing)} (--skip-errors leaves them out)."
         )
     return [skipped_entry(image, place, DataError(f"{place}: {image} has no features.")) for image in missing]
 

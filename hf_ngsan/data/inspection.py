@@ -12,10 +12,13 @@ from .annotations import Annotations, annotation_format
 from .coco_files import read_json
 from .contract import check_columns, check_row_of_dataset, drop_empty_columns, rows_of
 from .errors import DataError
-from .formats import open_sources, recognise
+from .formats import open_sources, recognise, some_files
 from .formats.rows import ConversionPlan, RowMaker
-from .images.sources import is_saved, open_saved
+from .images import is_image, visible_files
+from .images.loading import load_images
+from .images.sources import holds_images, is_folder_of_photographs, is_metadata, is_saved, open_saved, split_names
 from .question_answering import is_answers, is_questions, read_file
+from .readers import MIN_ROWS, VALIDATION, find_split
 from .saved import refuse_changed_shards
 from .vocabulary import words_of
 
@@ -115,13 +118,49 @@ def spread_of(counts: Counter[int]) -> str:
 
 
 def inspect_data(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
-    """Counts the contents of a saved dataset, of feature files or of an annotation file; `sample_id` chooses the
-    sample."""
+    """Counts the contents of images, a saved dataset, feature files or annotations; `sample_id` chooses the sample."""
     if source_format is None and is_saved(path):
         return inspect_saved(path, sample_id)
     if path.suffix.lower() == ".json" and path.is_file():
         return inspect_annotations(path)
+    if source_format is None and not any(some_files(path)) and holds_images(path):
+        return inspect_images(path)
     return inspect_features(path, source_format, sample_id)
+
+
+def inspect_images(path: Path) -> Findings:
+    """Reads the images and captions of a folder or file, and notes what is left out and what training lacks."""
+    findings = Findings("folder of images" if path.is_dir() else "images")
+    used: set[str] = set()
+    captioned: dict[str, int] = {}  # images of the splits that have captions
+    for split in split_names(str(path)):
+        rows = load_images(str(path), split)
+        used |= set(rows["file_name"]) if "file_name" in rows.column_names else set()
+        captioned |= {split: len(rows)} if "captions" in rows.column_names else {}
+        for place in range(len(rows)):
+            try:
+                row = rows[place]
+                findings.add_row({**row, "split": split, "width": row["image"].width, "height": row["image"].height})
+            except DataError as error:
+                findings.add_problem(error)
+    names = set(visible_files(path)) if is_folder_of_photographs(str(path)) else set()
+    images = set(filter(is_image, names))
+    stems = {name.rpartition(".")[0] for name in images}  # of files of captions beside the images, too
+    others = {name for name in names - images - used if name.rpartition(".")[0] not in stems}
+    for what, left_out in (
+        ("Image files that the metadata do not name, or that have no caption,", images - used),
+        ("Files that are not images by their suffix", others - set(filter(is_metadata, names))),
+    ):
+        if left_out:
+            findings.notes.append(f"{what} are left out: {len(left_out)}, {min(left_out)} among them.")
+    if not captioned:
+        how = f"; list them in {path}/metadata.csv, below file_name,caption" if names else ""
+        findings.notes.append(f"There are no captions, which training and evaluation need{how}.")
+    elif "train" not in captioned:
+        findings.notes.append(f"Training needs captions in a split 'train'; they are in {', '.join(captioned)}.")
+    elif captioned["train"] < MIN_ROWS and find_split(VALIDATION, captioned) is None:
+        findings.notes.append(f"Training needs {MIN_ROWS} images with captions, or a split 'validation'.")
+    return findings
 
 
 def inspect_saved(path: Path, sample_id: int | None) -> Findings:

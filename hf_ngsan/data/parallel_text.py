@@ -44,10 +44,7 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
     candidates = ([f"{prefix}{language}" for language in (source, target)] for prefix in ("", "translation."))
     names = next((names for names in candidates if {*names} <= {*flat.column_names}), None)
     if names is None:
-        raise DataError(
-            f"{place} has no columns {source!r} and {target!r}, nor a column 'translation' with both; its columns are "
-            f"{', '.join(flat.column_names)}."
-        )
+        raise DataError(f"{place} has no columns {source!r} and {target!r} or translation: {flat.column_names}.")
     columns = flat.select_columns(names).rename_columns(dict(zip(names, SIDES, strict=True))).with_format(None)
     columns = columns if numbers is None else columns.select(numbers)
     sides = [[text or "" for text in columns[side]] for side in SIDES]

@@ -48,10 +48,7 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_error
     with a warning that counts them.
     """
     if features is None:
-        raise DataError(
-            f"vqa:{directory} names no features; write vqa:{directory},features=DIR with a folder that hf-ngsan "
-            "convert or hf-ngsan extract wrote."
-        )
+        raise DataError(f"vqa:{directory} names no features; write vqa:{directory},features=DIR.")
     files = find_question_files(Path(directory), split)
     key = fingerprint("vqa", split, skip_errors, *map(str, files), *files)
     questions = prepare("vqa", key, split, lambda: question_rows(files, split, skip_errors))
@@ -240,10 +237,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
                 match = IDENTIFIER.fullmatch(record.string("identifier"))
                 boxes = record.fields["structured_rep"]
                 if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in ("true", "false"):
-                    raise DataError(
-                        f"{record.where}: an example has an identifier such as 12-0, a label true or false, and"
-                        f" {NUM_BOXES} boxes."
-                    )
+                    raise DataError(f"{record.where}: identifier, label or structured_rep is none of NLVR's.")
                 features, places, names = regions_of(boxes) if regions else blank_region()
             number = int(match[1]) * 1000 + int(match[2])
             row = {"question_id": number, "image_id": number, "question": record.string("sentence")}

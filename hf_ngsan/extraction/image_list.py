@@ -19,10 +19,8 @@ from transformers import BaseImageProcessor
 from ..data import DataError, load_data
 from ..data.annotations import coco_records
 from ..data.coco_files import number_at_the_end, read_json
-from ..data.images import is_image, sorted_files, visible_files
-from ..data.images.sources import is_folder_of_photographs, is_metadata, split_names
-from ..data.inspection import Findings
-from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
+from ..data.images import sorted_files
+from ..data.readers import READERS
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.messages import ProgressDisplay, type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
@@ -326,42 +324,3 @@ def load_batches(
             yield batch
             done += len(positions)
             display.update(done)
-
-
-def inspect_images(folder: Path) -> Findings:
-    """Reads and counts the images and captions of a folder or file, and notes what training lacks."""
-    findings = Findings("folder of images" if folder.is_dir() else "images")
-    used: set[str] = set()
-    captioned: dict[str, int] = {}  # images of the splits that have captions
-    for split in split_names(str(folder)):
-        images = list_images(f"images:{folder}", split=split)
-        used |= {listed.file_name for listed in images.images}
-        captioned |= {split: len(images)} if images.has_captions else {}
-        for number, listed in enumerate(images.images):
-            try:
-                image, _ = images.read(number)
-                row = {"split": split, "image_id": listed.image_id, "width": image.width, "height": image.height}
-                findings.add_row({**row, "captions": list(listed.captions)} if listed.captions is not None else row)
-            except (ValueError, OSError) as error:
-                findings.add_problem(error)
-    names = set(visible_files(folder)) if is_folder_of_photographs(str(folder)) else set()
-    image_files = set(filter(is_image, names))
-    stems = {name.rpartition(".")[0] for name in image_files}  # of files of captions beside the images, too
-    others = {name for name in names - image_files - used if name.rpartition(".")[0] not in stems}
-    for what, left_out in (
-        ("Image files that the metadata do not name, or that have no caption,", image_files - used),
-        ("Files that are not images by their suffix", others - set(filter(is_metadata, names))),
-    ):
-        if left_out:
-            findings.notes.append(f"{what} are left out: {len(left_out)}, {min(left_out)} among them.")
-
-    if not captioned:
-        how = f"; list them in {folder}/metadata.csv, below file_name,caption" if names else ""
-        findings.notes.append(f"There are no captions, which training and evaluation need{how}.")
-    elif "train" not in captioned:
-        findings.notes.append(f"Training needs captions in a split 'train'; they are in {', '.join(captioned)}.")
-    elif captioned["train"] < MIN_ROWS and find_split(VALIDATION, captioned) is None:
-        findings.notes.append(
-            f"Training needs {MIN_ROWS} images with captions, to set some aside, or a validation split."
-        )
-    return findings

@@ -59,10 +59,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         vision = getattr(captioner.base_model, "vision", None)
         image_processor = getattr(processor, "image_processor", None)
         if vision is None or image_processor is None:
-            raise ExtractionError(
-                f"{name} is a captioner without vision encoder and image processor, which takes features itself; give "
-                "the backbone that its features come from."
-            )
+            raise ExtractionError(f"{name} is a captioner without a vision encoder; give the backbone of its features.")
         check_whole_images(image_processor)
         return vision.eval(), image_processor
     image_size = fields.pop("image_size", None)

@@ -216,10 +216,7 @@ def read_vqa(path: Path) -> VisualRecord:
         size = int(arrays["image_w"].item()), int(arrays["image_h"].item())
         number = int(arrays["num_bbox"].item()) if "num_bbox" in arrays else len(boxes)
     if len(boxes) != number or features.ndim != 2 or features.shape.count(number) != 1:
-        raise DataError(
-            f"{path}: x has shape {features.shape} and bbox {boxes.shape}, which do not show {number} boxes as rows or"
-            " columns."
-        )
+        raise DataError(f"{path}: x of shape {features.shape} and bbox of {boxes.shape} do not show {number} boxes.")
     return VisualRecord(features.T if features.shape[1] == number else features, boxes, size)
 
 

@@ -137,8 +137,7 @@ class RowMaker:
             stored = row["visual_features"].astype(self.plan.dtype)
         if not np.isfinite(stored).all():
             raise DataError(
-                f"{where}: features reach {np.abs(features).max():g}, which {self.plan.dtype} cannot store; they are"
-                " damaged, or need --dtype float32."
+                f"{where}: features reach {np.abs(features).max():g}, beyond {self.plan.dtype}; try --dtype float32."
             )
         return {**row, "visual_features": stored}
 

@@ -230,10 +230,7 @@ def refuse_other_images(images: Dataset, owners: np.ndarray, keys: Sequence, nam
     digests = dict(zip(rows.tolist(), image_digests(images.select(rows), read_files=True), strict=True))
     for row in others.tolist():
         if digests[row] != digests[owners[row]]:
-            raise DataError(
-                f"{name} {owners[row]} and {row} have the {column} {keys[row]!r:.60}, but different images;"
-                " give each image one of its own, or leave a row out."
-            )
+            raise DataError(f"{name} {owners[row]} and {row} have the {column} {keys[row]!r:.60}, but are different.")
 
 
 def names_of_files(table: pa.Table, columns: Columns, paths: list[str | None], source: str) -> list[str | None] | None:

@@ -61,8 +61,7 @@ def name_of_split(split: str, available: Iterable[str], source: str) -> str:
     name = find_split(split, known)
     if name is None:
         raise MissingSplitError(
-            f"{source} has no split {split!r}; there are {', '.join(known)}. Folders or files of this name, or a"
-            " column 'split', make one."
+            f"{source} has no split {split!r} , by name or column 'split'; there are {', '.join(known)}."
         )
     return name
 
@@ -213,10 +212,7 @@ def naming_source(source: str) -> Iterator[None]:
         for cause in errors:
             if isinstance(cause, DataError):
                 raise cause from None
-        raise DataError(
-            f"{source} cannot be read as a dataset ({reason_of(errors[-1])}); check its files, its name or the"
-            " connection."
-        ) from error
+        raise DataError(f"{source} cannot be read as a dataset ({reason_of(errors[-1])}); check its files.") from error
     finally:
         datasets.logging.set_verbosity(verbosity)
 
@@ -308,10 +304,7 @@ def read_metadata(folder: Path, names: list[str]) -> dict[str, list]:
             rows = METADATA_READERS[file.suffix.lower()](file)
         keys = list(dict.fromkeys(key for row in rows for key in row))
         if rows and columns and set(keys) != set(columns):
-            raise DataError(
-                f"{file} has the columns {', '.join(keys)}, and {folder / names[0]} {', '.join(columns)}; give both the"
-                " same ones."
-            )
+            raise DataError(f"{file} has the columns {', '.join(keys)}, but {folder / names[0]} {', '.join(columns)}.")
         columns = columns or keys
         if rows and FILE_NAME not in keys:
             raise DataError(
@@ -331,10 +324,7 @@ def read_csv(file: Path) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         for row in reader:
             if None in row:
-                raise DataError(
-                    f"{file}, line {reader.line_num} has more fields than columns; put a caption with a comma into"
-                    " quotation marks."
-                )
+                raise DataError(f"{file}, line {reader.line_num} has too many fields; quote a caption with a comma.")
             rows.append({key: value or None for key, value in row.items()})
     return rows
 

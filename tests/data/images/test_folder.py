@@ -9,8 +9,8 @@ import pytest
 from hf_ngsan.data import load_data
 from hf_ngsan.data.errors import MissingSplitError
 from hf_ngsan.data.images.sources import METADATA
+from hf_ngsan.data.inspection import inspect_images
 from hf_ngsan.extraction import list_images
-from hf_ngsan.extraction.image_list import inspect_images
 from tests.commands.running import prints
 from tests.data.facts import fails_naming
 from tests.data.images.photos import index_of, lists, picture_bytes, table, write_image_folder, write_parquet
