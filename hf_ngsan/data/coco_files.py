@@ -73,14 +73,9 @@ def read_results(path: str | os.PathLike) -> dict[int | str, str]:
     The file is a JSON list of `{"image_id", "caption"}`, one an image, or JSON lines with such an object each. Image
     ids are integers or strings; `7` and `"7"` name the same image. A DataError names what is wrong.
     """
-    document, records = read_json_or_lines(path)
-    if records is None:
-        if not isinstance(document, list):
-            raise DataError(f"{path} holds no results; they are a list of objects with image_id and caption.")
-        records = [checked_record(f"{path}, row {number}", row) for number, row in enumerate(document)]
     captions: dict[int | str, str] = {}
     places: dict[str, str] = {}
-    for record in records:
+    for record in captioned_records(path):
         image_id, caption = record.identifier("image_id"), record.string("caption")
         if str(image_id) in places:
             first = places[str(image_id)].removeprefix(f"{path}, ")
@@ -97,11 +92,9 @@ def read_references(path: str | os.PathLike) -> dict[int | str, list[str]]:
     The file is a COCO captions file, a JSON object `{"annotations": [{"image_id", "id", "caption"}]}`, or JSON lines
     with an annotation each. `7` and `"7"` name the same image. A DataError names what is wrong.
     """
-    document, lines = read_json_or_lines(path)
-    annotations = records_of(document, "annotations", path) if lines is None else lines
     names: dict[str, int | str] = {}
     references: dict[int | str, list[str]] = {}
-    for annotation in in_order(annotations):
+    for annotation in in_order(captioned_records(path)):
         image_id = annotation.identifier("image_id")
         image_id = names.setdefault(str(image_id), image_id)
         references.setdefault(image_id, []).append(annotation.string("caption"))
@@ -214,13 +207,14 @@ def read_json(path: str | os.PathLike) -> object:
     return document
 
 
-def read_json_or_lines(path: str | os.PathLike) -> tuple[object, list[Record] | None]:
-    """Reads JSON, as `(document, None)`, or JSON lines of objects with an image id, as `(None, records)`."""
-    values = read_values(path)
-    document = values[0][1]
-    if len(values) == 1 and not (isinstance(document, dict) and "image_id" in document):
-        return document, None
-    return None, [checked_record(f"{path}, line {line}", value) for line, value in values]
+def captioned_records(path: str | os.PathLike) -> list[Record]:
+    """Reads objects with an image id and a caption: a list, one in each line, or the `annotations` of a COCO file."""
+    [(_, document), *more] = read_values(path)
+    if more or (isinstance(document, dict) and "image_id" in document):
+        return read_json_lines(path)
+    if isinstance(document, list):
+        return [checked_record(f"{path}, row {number}", row) for number, row in enumerate(document)]
+    return records_of(document, "annotations", path)
 
 
 def read_json_lines(path: str | os.PathLike) -> list[Record]:

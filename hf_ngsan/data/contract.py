@@ -151,7 +151,7 @@ def check_row(row: Mapping[str, Any], *, where: str, feature_size: int | None = 
         boxes = check_boxes(row["visual_boxes"], len(checked["visual_features"]), where)
         checked["visual_boxes"], _ = clamp_boxes(boxes)
     if "captions" in row:
-        check_caption_list(row["captions"], where)
+        check_captions(row["captions"], where)
     return checked
 
 
@@ -285,7 +285,7 @@ def refuse_boxes(boxes: np.ndarray, wrong: np.ndarray, fault: str, where: str) -
         raise DataError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
 
 
-def check_caption_list(captions: Any, where: str) -> None:
+def check_captions(captions: Any, where: str) -> None:
     if is_missing(captions) or isinstance(captions, str) or len(captions) == 0:
         raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings, of one at least.")
     for index, caption in enumerate(captions):

@@ -124,7 +124,12 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
     if language not in CAPTIONS_OF_VATEX:
         raise DataError(f"vatex:{directory} has no language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}.")
     folder = Path(directory)
-    captions = find_captions(folder, split)
+    pattern = f"*{NAMES_IN_FILES.get(split, split)}*.json"
+    files = sorted(folder.glob(pattern))
+    if len(files) != 1:
+        listed = ", ".join(file.name for file in files or sorted(folder.glob("*.json"))) or "none"
+        raise DataError(f"{folder} must have one caption file {pattern} for the split {split!r}; there are {listed}.")
+    [captions] = files
     records = vatex_records(read_json(captions), captions)
     read = partial(read_video, language=language)
     videos = {video.name: video.captions for _, video in read_records(records, read, attrgetter("key"), None)}
@@ -133,15 +138,6 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
     stamps = [(file, state.st_size, state.st_mtime_ns) for file, state in states]
     key = fingerprint("vatex", language, str(folder.absolute()), stamps, captions)
     return prepare("vatex", key, split, lambda: rows_of_videos(source, captions, videos))
-
-
-def find_captions(folder: Path, split: str) -> Path:
-    pattern = f"*{NAMES_IN_FILES.get(split, split)}*.json"
-    files = sorted(folder.glob(pattern))
-    if len(files) != 1:
-        listed = ", ".join(file.name for file in files or sorted(folder.glob("*.json"))) or "none"
-        raise DataError(f"{folder} must have one caption file {pattern} for the split {split!r}; there are {listed}.")
-    return files[0]
 
 
 def rows_of_videos(source: Source, captions: Path, videos: dict[str, tuple[str, ...]]) -> Rows:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -33,7 +33,6 @@ PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 MAX_IMAGES_PER_SHARD = 256
 MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
 MAX_WAIT = timedelta(days=30)  # of a process that has finished its share
-Result = TypeVar("Result")
 
 
 class ExtractionResult(NamedTuple):
@@ -349,7 +348,7 @@ def extraction_accelerator() -> Accelerator:
     return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
 
 
-def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
+def on_main_process(accelerator: Accelerator, work: Callable[[], Any]) -> Any:
     """Returns the result of `work`, done by the main process, in every process; an error of it ends all."""
     results: list[Any] = [work() if accelerator.is_main_process else None]
     if accelerator.num_processes > 1:
