@@ -110,13 +110,11 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
     for column in ("frames", "video"):
         if all(row.get("visual_features") is None and row.get(column) is not None for row in rows):
             return {"videos": [row[column] for row in rows]}
-    if any(row.get("visual_features") is None for row in rows):
+    without = [row.get("image_id") for row in rows if row.get("visual_features") is None]
+    if without:
         images = [row.get("image") for row in rows]
-        missing = next((row for row, image in zip(rows, images, strict=True) if image is None), None)
-        if missing is not None:
-            raise DataError(
-                f"The row with image_id {missing.get('image_id')} has neither visual_features nor an image."
-            )
+        if any(image is None for image in images):
+            raise DataError(f"The row with image_id {without[0]} has no visual_features, and not every row an image.")
         return {"images": images}
     boxes = [row.get("visual_boxes") for row in rows]
     having = [box is not None and np.ndim(box) > 0 for box in boxes]  # datasets with Array2D read None as NaN

@@ -18,8 +18,8 @@ from .relations import (
     SYMMETRIC,
     Statement,
     answer_families,
+    in_chinese,
     in_english,
-    prompt_in_chinese,
 )
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class SceneScores:
         scores = {"objects": score_objects([*map(in_english, captions)], rows.select_columns("objects"))}
         prompts = [relation_prompts(row) for row in references]
         questions = [
-            (index, prompt_in_chinese(prompt.caption) if is_chinese else prompt.text)
+            (index, in_chinese(prompt.caption, to_relation=True) if is_chinese else prompt.text)
             for index, row_prompts in enumerate(prompts)
             for prompt in row_prompts
         ]

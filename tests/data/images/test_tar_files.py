@@ -4,10 +4,12 @@ import io
 import json
 import tarfile
 
+import fsspec
 import pytest
 from PIL import Image
 
 from hf_ngsan.data import DataError, load_data
+from hf_ngsan.data.images.tar_files import samples_of
 from hf_ngsan.data.inspection import inspect_data
 
 
@@ -108,6 +110,9 @@ def test_all_roads_read_the_same_samples(tmp_path, cache):
         assert content_of(load_data(f"images:{folder},streaming=true", "train")) == loaded, name
         findings = inspect_data(folder)
         assert (findings.num_images, findings.num_problems) == (len(captions), 0), name
+    fsspec.filesystem("memory").pipe("/far.tar", write_tar(tmp_path / "far.tar", jpeg(1)).read_bytes())
+    [sample] = samples_of(["memory://far.tar"])  # as from the Hub
+    assert sample == {"image": {"bytes": JPEG, "path": "1.jpg"}, "captions": ["a"], "file_name": "1.jpg"}
 
 
 def test_faults_of_a_sample_are_named(tmp_path, cache):
