@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 MODELS = Path(__file__).parent.parent / "models"
 PACKAGE_IMPORT = re.compile(r"^\s*(from|import) hf_ngsan\b", re.MULTILINE)
-HANDLER = "handler.py"
-"""File of a pushed captioner for the Inference Endpoints of the Hub."""
 MODULE = re.compile(r'"([^"]+)\.\w+"')
 """The module of a reference to code, such as "modeling_x.XModel", in JSON."""
 SELF_TEST = "self_test.json"
@@ -121,11 +119,7 @@ def is_of_transformers(model: PreTrainedModel) -> bool:
 
 def needs_the_package(folder: Path) -> bool:
     """Returns whether the code in a folder imports this package; code of this package never does."""
-    return any(
-        PACKAGE_IMPORT.search(file.read_text("utf-8", errors="replace"))
-        for file in folder.glob("*.py")
-        if file.name != HANDLER
-    )
+    return any(PACKAGE_IMPORT.search(file.read_text("utf-8", errors="replace")) for file in folder.glob("*.py"))
 
 
 def without_foreign_code(mapping: dict, modules: set[str]) -> dict:
