@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -31,10 +31,8 @@ FORMAT = 1
 METADATA = "extraction.json"
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 MAX_IMAGES_PER_SHARD = 256
-MIN_SHARDS = 64
-"""Shards of a folder with enough images, so that many processes get equal shares."""
+MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
 MAX_WAIT = timedelta(days=30)  # of a process that has finished its share
-Result = TypeVar("Result")
 
 
 class ExtractionResult(NamedTuple):
@@ -193,12 +191,9 @@ def extract_features(
 
 
 def columns_of(description: Mapping) -> Features:
-    names = description["columns"]
-    columns = caption_features(
-        description["feature_size"], dtype=description["dtype"], size=True, split="split" in names
-    )
+    columns = caption_features(description["feature_size"], dtype=description["dtype"], size=True, split=True)
     columns |= {"file_name": Value("string"), "objects": List(Value("string")), "object_scores": List(Value("float32"))}
-    return Features({name: feature for name, feature in columns.items() if name in names})
+    return Features({name: feature for name, feature in columns.items() if name in description["columns"]})
 
 
 def rows_of_batch(
@@ -353,7 +348,7 @@ def extraction_accelerator() -> Accelerator:
     return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
 
 
-def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
+def on_main_process(accelerator: Accelerator, work: Callable[[], Any]) -> Any:
     """Returns the result of `work`, done by the main process, in every process; an error of it ends all."""
     results: list[Any] = [work() if accelerator.is_main_process else None]
     if accelerator.num_processes > 1:

@@ -28,8 +28,13 @@ def sentence(error: Exception) -> str:
         )
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}."
-    text = " ".join(str(error).split())
-    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]} …"
+    return shortened(" ".join(str(error).split()), MAX_LENGTH)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Returns a text that may quote anything, cut if it is too long, with lone surrogates as escapes."""
+    cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return cut.encode(errors="backslashreplace").decode()
 
 
 def printable(name: str) -> str:
