@@ -121,16 +121,13 @@ def find_table(paper: str, number: str) -> Table:
     runs |= {run.needs: Run(run.needs, **content["rows"][run.needs]) for run in runs.values() if run.needs}
     return Table(
         number=number,
-        title=table["title"],
         source=content["paper"],
         metrics=metrics,
         compared=tuple(table.get("compared", metrics[:1])),
         rows=rows,
         runs=runs,
         baselines={name: table["against"].get(name, table["baseline"]) for name in rows if name != table["baseline"]},
-        data=table["data"],
-        paper_settings=table["paper_settings"],
-        paper_evaluation=table["paper_evaluation"],
+        **{name: table[name] for name in ("title", "data", "paper_settings", "paper_evaluation")},
         small={
             reader: {**settings, "settings": f"{settings.get('settings', '')} {table['changes'].get(reader, '')}"}
             for reader, settings in table["small"].items()
