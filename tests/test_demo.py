@@ -202,6 +202,16 @@ def test_only_the_signed_geometry_follows_an_exchange():
         assert {said["before"][name].is_true, said["after"][name].is_true} == {True, False}, name
 
 
+def test_the_command_makes_the_page_or_trains(tmp_path, capsys, monkeypatch):
+    asked = []
+    for module in (page, training):
+        monkeypatch.setattr(module, "main", lambda name=module.__name__, **options: asked.append((name, options)))
+    for more in ((), ("--train",)):
+        prints(capsys, "demo", "--output", tmp_path, "--seed", 3, *more)
+    options = {"output": str(tmp_path), "seed": 3}
+    assert asked == [(page.__name__, options), (training.__name__, options)]
+
+
 @pytest.mark.slow
 def test_the_whole_demo_is_on_one_page(tmp_path):
     command = [sys.executable, "-m", "hf_ngsan.cli", "demo", "--output", str(tmp_path)]
