@@ -78,8 +78,8 @@ class ClipScore:
                 "references if others have some."
             )
         captions = self.embed_texts(predictions)
-        starts = range(0, len(images), self.batch_size)
-        seen = np.concatenate([self.embed_images(images[start : start + self.batch_size]) for start in starts])
+        batches = (images[start : start + self.batch_size] for start in range(0, len(images), self.batch_size))
+        seen = np.concatenate([self.embed_images(batch) for batch in batches])
         values = {"clip_score": self.weight * cosines(captions, seen)}
         if references is not None:
             known = self.embed_texts([text for texts in references for text in texts])

@@ -38,8 +38,7 @@ def compare(differences: np.ndarray, resamples: int = RESAMPLES, level: float = 
     twice the smaller share of resampled means on either side of 0, itself counted as one more resample.
 
     Args:
-        differences: `(images,)`, the score of one system minus that of the other; at least 20, or a ValueError is
-            raised.
+        differences: `(images,)`, the score of one system minus that of the other; a ValueError for fewer than 20.
         resamples, level, seed: number and seed of the resamples, and level of the interval.
     """
     number = len(differences)

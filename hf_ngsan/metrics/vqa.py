@@ -46,7 +46,6 @@ ODD = {
     "y'all'dve": "y'all'd've",
 }
 
-
 CONTRACTIONS = {word.replace("'", ""): word for word in WITHOUT_APOSTROPHE}
 """The official table from what people type to contractions with their apostrophes."""
 for word in TWO_APOSTROPHES:
@@ -101,13 +100,13 @@ def vqa_accuracy(answer: str, human_answers: Sequence[str]) -> float:
     """
     if not human_answers:
         raise ValueError("There are no human answers to compare with.")
-    answer, people = tidy(answer), [tidy(one) for one in human_answers]
+    answer, people = tidy(answer), [tidy(given) for given in human_answers]
     if len(set(people)) > 1:
-        answer, people = normalize_answer(answer), [normalize_answer(one) for one in people]
+        answer, people = normalize_answer(answer), [normalize_answer(given) for given in people]
     agreeing = people.count(answer)
     if len(people) == 1:
         return float(agreeing)
-    others = [agreeing - (one == answer) for one in people]
+    others = [agreeing - (given == answer) for given in people]
     return sum(min(1.0, number / ENOUGH_PEOPLE) for number in others) / len(people)
 
 
