@@ -26,7 +26,7 @@ from ..tasks import RetrievalConfig, embed_pairs, evaluate_captioner, load_train
 from ..tasks.caption_rows import load_rows, rows_for
 from ..tasks.retrieval_search import THUMBNAIL_SIDE, draw_hits, embed_images, search_images
 from ..training import ConfigError, TrainingConfig
-from ..training.output_folder import training_config_of
+from ..training.output_folder import TRAINING_CONFIG
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -169,7 +169,7 @@ def main(
     }
     configs[SEARCH] = search_config(output / folder_name(SEARCH), seed, search_changes)
     for config in configs.values():
-        earlier = training_config_of(config.output_dir)
+        earlier = config.output_dir / TRAINING_CONFIG
         if earlier.is_file() and load_training_config(earlier).changes_that_break_resuming(config):
             raise ConfigError(f"{output} holds a demo with another seed or training config; give another --output.")
     with calm_logs():

@@ -1,12 +1,5 @@
 """The interface of a task: rows, models, objectives and scores. The engine and all commands use this interface alone.
 
-```python
-class CountingTask(Task):
-    config_class = CountingConfig
-    unit = "images"
-    ...
-```
-
 docs/adding_a_model.md has the complete example; `hf_ngsan.tasks.register_task` registers a task.
 """
 
@@ -27,7 +20,7 @@ from ..data import EpochSampler
 from ..io.files import write_output
 from ..loading.models import load_model
 from .batches import MicroBatch, batches_of_rows
-from .config import ConfigError, ScheduleSettings, TrainingConfig, suggestion
+from .config import ScheduleSettings, TrainingConfig
 from .optimizer import save_adapted
 
 
@@ -68,18 +61,11 @@ class Objective(ABC):
     needs_row_index = False
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
-        """Completes all micro-batches of an update before any of their losses is computed.
+        """Returns the inputs of `weight` and `loss` for each micro-batch of an update, before any loss is computed.
 
         By default each is completed alone, by [`prepare_batch`][Objective.prepare_batch]. An objective whose loss joins
-        rows of several micro-batches or processes, as in-batch negatives do, overrides this method.
-
-        Args:
-            model: the bare model.
-            batches: this process's share of the global batch, on the model's device; a filler must not count.
-            update: the update.
-
-        Returns:
-            For each micro-batch the inputs of [`weight`][Objective.weight] and [`loss`][Objective.loss].
+        rows of several micro-batches or processes, as in-batch negatives do, overrides this method. The model is bare;
+        the batches are this process's share of the global batch, on the model's device; a filler must not count.
         """
         return [self.prepare_batch(model, batch.inputs, update) for batch in batches]
 
@@ -258,9 +244,7 @@ class Task(ABC):
         """Scores a model in evaluation mode, not wrapped, on rows of `evaluation_rows`.
 
         It is called in every process and returns the same in all; scores alone for a task without results of rows.
-
-        Args:
-            options: given options of `add_evaluation_options`; none in training.
+        Options are those given of `add_evaluation_options`, none in training.
         """
 
     def evaluate_all(self, *arguments: Any, **options: Any) -> Evaluation:
@@ -299,9 +283,3 @@ class Task(ABC):
     def save(self, model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:
         """Saves the model and its processor into a folder that `from_pretrained` reads."""
         save_adapted(model, processor, folder)
-
-    def check_metric(self, rows: Dataset) -> None:
-        """Raises a ConfigError unless the evaluation of these rows gives the metric that chooses the best model."""
-        known = self.known_metrics(rows)
-        if known and self.metric not in known:
-            raise ConfigError(f"evaluation.metric: unknown metric {self.metric!r}{suggestion(self.metric, known)}")

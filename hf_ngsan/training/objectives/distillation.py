@@ -8,7 +8,7 @@ import torch
 from ...data.collator import IGNORED_LABEL
 from ..config import ScheduleSettings, another_default, setting
 from ..task import Objective, Update
-from .policy import Policy, encode_images, image_uniforms, labels_of, sample_captions
+from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class OnPolicyDistillation(Objective):
         visual = {name: value for name, value in inputs.items() if name not in own}
         keys = [(update.seed, update.step, row) for row in inputs["row_index"].tolist()]
         uniforms = image_uniforms(keys, self.samples_per_image, self.policy.max_new_tokens)
-        samples = sample_captions(model, self.policy, *encode_images(model, visual), uniforms)
+        states, mask = encode_images(model, visual)
+        draw = drawing(self.policy, uniforms.to(states.device))
+        samples = search(model, self.policy, states, mask, custom_generate=draw)
         labels = labels_of(samples, self.policy.eos_token_id)
         visual["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels)
         teacher = self.teacher.to(labels.device).eval()
