@@ -42,12 +42,6 @@ def setting(default: Any, help: str, *, free_on_resume: bool = False, **bounds: 
     return field(default=default, metadata={"help": help, "free_on_resume": free_on_resume, **bounds})
 
 
-def another_default(kind: type, name: str, default: Any) -> Any:
-    """Returns a key of a class of settings with another default, for a subclass."""
-    metadata = next(entry.metadata for entry in dataclasses.fields(kind) if entry.name == name)
-    return field(default=default, metadata=metadata)
-
-
 @dataclass(frozen=True)
 class DataSettings:
     """Rows for training and evaluation."""
@@ -132,7 +126,7 @@ class LoraSettings:
 class TrainingConfig:
     """A training config: everything that a training run depends on.
 
-    A task subclasses it, with its own settings classes for the sections and with sections of its own.
+    A task subclasses it, with its own settings classes or defaults for the sections, and with sections of its own.
 
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
@@ -143,10 +137,10 @@ class TrainingConfig:
     default_model_type: ClassVar[str | None] = None
 
     model: dict = field(default_factory=dict)
-    data: DataSettings = field(default_factory=DataSettings)
-    training: TrainingSettings = field(default_factory=TrainingSettings)
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
-    lora: LoraSettings = field(default_factory=LoraSettings)
+    data: DataSettings = DataSettings()
+    training: TrainingSettings = TrainingSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    lora: LoraSettings = LoraSettings()
 
     def __post_init__(self) -> None:
         chosen = "init_from" in self.model or self.model.get("model_type") is not None
@@ -167,7 +161,12 @@ class TrainingConfig:
         for name in sections:
             if name not in kinds and name != "model":
                 raise ConfigError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
-        parsed = {name: parse_section(name, kind, sections.get(name, {}), where) for name, kind in kinds.items()}
+        defaults = cls()
+        parsed = {
+            name: dataclasses.replace(getattr(defaults, name), **parse_section(name, kind, sections[name], where))
+            for name, kind in kinds.items()
+            if name in sections
+        }
         return cls(model=dict(sections.get("model", {})), **parsed)
 
     def to_dict(self) -> dict:
@@ -192,7 +191,7 @@ class TrainingConfig:
         return changed
 
 
-def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
+def parse_section(section: str, kind: type, values: Mapping, where: str) -> dict[str, Any]:
     settings = {entry.name: entry for entry in dataclasses.fields(kind)}
     annotations = typing.get_type_hints(kind)
     parsed = {}
@@ -200,7 +199,7 @@ def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
         if key not in settings:
             raise ConfigError(f"{where}: unknown key {section}.{key}{suggestion(key, settings, section)}")
         parsed[key] = check_value(value, annotations[key], settings[key].metadata, f"{where}: {section}.{key}")
-    return kind(**parsed)
+    return parsed
 
 
 def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any:

@@ -24,7 +24,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
 from ..batches import MicroBatch
-from ..config import ScheduleSettings, another_default, setting
+from ..config import ScheduleSettings, setting
 from ..task import Objective, Update
 from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
 from .self_critical_rewards import CaptionRewards
@@ -38,9 +38,6 @@ COLLAPSE = 2.0  # nats per word that references may lose (7 times less likely) w
 class SelfCriticalSettings(ScheduleSettings):
     """Settings of the stage `scst`: how captions are drawn, rewarded and compared; section `training` has the batch."""
 
-    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 5e-6)
-    schedule: str = another_default(ScheduleSettings, "schedule", "constant")
-    warmup_epochs: int = another_default(ScheduleSettings, "warmup_epochs", 0)
     decoding: str = setting("sample", "how captions are drawn: sample or beam", choices=("sample", "beam"))
     samples_per_image: int = setting(5, "captions drawn for each image; the width of the beam search", minimum=1)
     temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
