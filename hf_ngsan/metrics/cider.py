@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from .ngrams import TokenIds
 
-SIGMA = 6.0
-"""Width of the Gaussian length penalty of CIDEr-D (section 5 of the paper)."""
+SIGMA = 6.0  # width of the Gaussian length penalty of CIDEr-D (section 5 of the paper)
 FACTOR = 10.0
 """Of both variants: eq. 4 of the paper has it for CIDEr-D, and the public code of its authors for CIDEr as well."""
 

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-PROMPT = "A photo depicts"
-"""Before every text, as in the paper's code."""
+PROMPT = "A photo depicts"  # before every text, as in the paper's code
 WEIGHT = 2.5
 """w of eq. 1: with it most scores of ViT-B/32 lie between 0 and 1."""
 

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 RESAMPLES = 10_000
 LEVEL = 0.95
-MIN_ITEMS = 20
-"""Fewer images give intervals that are much too narrow."""
-NUMBERS_AT_ONCE = 2**22
-"""Numbers of images drawn in one array, 32 MB."""
+MIN_ITEMS = 20  # fewer images give intervals that are much too narrow
+NUMBERS_AT_ONCE = 2**22  # numbers of images drawn in one array, 32 MB
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from .tokenization import TokenizerChoice, encode_words, tokenize
 
 # The public scorer keeps its divisions finite with these two numbers; they show in the last digits of its results.
 SMALL, TINY = 1e-9, 1e-15
-BETA = 1.2
-"""Weight of recall against precision in ROUGE-L, as in the COCO evaluation."""
+BETA = 1.2  # weight of recall against precision in ROUGE-L, as in the COCO evaluation
 
 Scores: TypeAlias = tuple[Mapping[str, float], Mapping[str, np.ndarray]]
 """By name of the metric the value of the corpus, and those of its images `(images,)`."""

@@ -38,9 +38,8 @@ INDEX_TYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("HNSW", "HNSW_SQ"), ("M", "efConstruction")),
     **dict.fromkeys(("IVF_FLAT", "IVF_SQ8"), ("nlist",)),
 }
-"""Kinds of Milvus's index and their parameters."""
 SERVER_INDEX_TYPES: dict[str, tuple[str, ...]] = {"DISKANN": (), "IVF_RABITQ": ("nlist",), "SCANN": ("nlist",)}
-"""Kinds that Milvus Lite does not have."""
+"""Kinds of Milvus's index and their parameters; the last ones are not those of Milvus Lite."""
 CELLS_TO_SEARCH = 32  # of an IVF index (nprobe)
 
 
@@ -92,8 +91,7 @@ class MilvusSearch:
         recorded = read_content(self.index)
         before = {} if earlier is None else read_content(earlier)
         kind = [*(self.kind or recorded.get("kind") or before.get("kind") or IndexKind())]
-        is_new = not self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER)
-        if is_new:
+        if is_new := not self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER):
             self.make_collection()
         if is_new or kind != recorded.get("kind"):
             self.make_index(IndexKind(*kind))

@@ -16,7 +16,6 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..data import DataError
 from ..data.collator import visual_arguments
 from ..data.scenes.scoring import relation_swaps, score_swaps
 from ..guests.dual_encoders import dual_encoder_of
@@ -125,15 +124,6 @@ def score_counterfactuals(model: PreTrainedModel, processor: Any, rows: Sequence
         for images in ([dict(row) for row, _ in pairs], swapped)
     )
     return score_swaps([swap for _, swap in pairs], before, after)
-
-
-def is_scene(row: Mapping[str, Any]) -> bool:
-    """Returns whether a row is one of the synthetic scenes; COCO layouts have names of objects too."""
-    try:
-        relation_swaps(row)
-    except DataError:
-        return False
-    return True
 
 
 # 16 clusters told COCO's photographs from Flickr8k's better than 64 or the nearest training image did.

@@ -71,8 +71,7 @@ def search_images(
 
     Args:
         index: made by this model; several are searched as one.
-        text: the query; or
-        image: a path, URL or image of Pillow.
+        text, image: the query, one of the two; the image is a path, URL or image of Pillow.
         top_k: images at most.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.
         filter: an expression of Milvus, such as `width > 500`, that images must fulfil.
@@ -386,8 +385,7 @@ def write_shards(
                 raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
             of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
             for item, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
-                sides = {"width": width, "height": height}
-                rows[item] = Row(embedding, thumbnail, batch.stamps.get(item), sides)
+                rows[item] = Row(embedding, thumbnail, batch.stamps.get(item), {"width": width, "height": height})
         rows = dict(sorted(rows.items()))
         listed = [images.images[item] for item in rows]
         index.write_shard(
