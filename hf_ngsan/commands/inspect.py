@@ -55,7 +55,9 @@ def run(options: argparse.Namespace) -> int:
     elif (path / DESCRIPTION).is_file():
         kind, lines = "search index", lines_of_index(path)
     else:
-        findings = inspect(path, options)
+        from ..data.inspection import inspect_data
+
+        findings = inspect_data(path, options.source_format, options.image_id)
         kind, lines = findings.kind + made_by(path), findings.lines()
         if options.figure:
             lines.append(draw(findings, options))
@@ -102,18 +104,6 @@ def verify(path: Path) -> str:
 
 def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def inspect(path: Path, options: argparse.Namespace) -> Any:
-    """Returns the findings in a folder of images, or in data that [`~hf_ngsan.data.inspection.inspect_data`] reads."""
-    from ..data.formats import some_files
-    from ..data.images.sources import holds_images, is_saved
-    from ..data.inspection import inspect_data
-    from ..extraction.image_list import inspect_images
-
-    if not (options.source_format or is_saved(path) or any(some_files(path))) and holds_images(path):
-        return inspect_images(path)
-    return inspect_data(path, options.source_format, options.image_id)
 
 
 def made_by(path: Path) -> str:
@@ -184,7 +174,6 @@ def draw(findings: Any, options: argparse.Namespace) -> str:
 
     from ..data.coco_files import number_at_the_end
     from ..data.images import is_image, visible_files
-    from ..data.inspection import sample_image
     from ..models.image_processing_captioning import load_image
     from ..visualization import save_figure
     from ..visualization.figures import plot_regions
@@ -193,7 +182,7 @@ def draw(findings: Any, options: argparse.Namespace) -> str:
     if row is None or "visual_boxes" not in row:
         which = f"image {options.image_id}" if options.image_id is not None else "image with boxes"
         raise ValueError(f"{options.path} has no {which} to draw.")
-    image = sample_image(row)
+    image = load_image(row["image"]) if "image" in row else None
     if options.images is not None:
         names = filter(is_image, visible_files(Path(options.images)))
         name = next((name for name in names if number_at_the_end(name) == row["image_id"]), f"{row['image_id']}.jpg")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -24,17 +24,15 @@ from ..io.files import FileStamp, check_place, write_text_atomically
 from ..io.folders import FolderLock, is_empty
 from ..io.processes import make_accelerator
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
-from ..loading.provenance import description_of, installed_versions, provenance_difference, vision_provenance
+from ..loading.provenance import described, installed_versions, provenance_difference, vision_provenance
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
 FORMAT = 1
 METADATA = "extraction.json"
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 MAX_IMAGES_PER_SHARD = 256
-MIN_SHARDS = 64
-"""Shards of a folder with enough images, so that many processes get equal shares."""
+MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
 MAX_WAIT = timedelta(days=30)  # of a process that has finished its share
-Result = TypeVar("Result")
 
 
 class ExtractionResult(NamedTuple):
@@ -158,7 +156,7 @@ def extract_features(
         present = rows_by_image_id(folder, records) if unread else {}
         skipped = [entry for image_id, entry in unread.items() if image_id not in present]
         written = [shard_name(chunk.generation, chunk.number) for chunk in chunks if not chunk.is_retry]
-        return folder.make_dataset(description_of(description), skipped, written), skipped
+        return folder.make_dataset(json.dumps(described(description)), skipped, written), skipped
 
     try:
         chunks, description, num_before = on_main_process(accelerator, plan)
@@ -193,12 +191,9 @@ def extract_features(
 
 
 def columns_of(description: Mapping) -> Features:
-    names = description["columns"]
-    columns = caption_features(
-        description["feature_size"], dtype=description["dtype"], size=True, split="split" in names
-    )
+    columns = caption_features(description["feature_size"], dtype=description["dtype"], size=True, split=True)
     columns |= {"file_name": Value("string"), "objects": List(Value("string")), "object_scores": List(Value("float32"))}
-    return Features({name: feature for name, feature in columns.items() if name in names})
+    return Features({name: feature for name, feature in columns.items() if name in description["columns"]})
 
 
 def rows_of_batch(
@@ -353,7 +348,7 @@ def extraction_accelerator() -> Accelerator:
     return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
 
 
-def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
+def on_main_process(accelerator: Accelerator, work: Callable[[], Any]) -> Any:
     """Returns the result of `work`, done by the main process, in every process; an error of it ends all."""
     results: list[Any] = [work() if accelerator.is_main_process else None]
     if accelerator.num_processes > 1:

@@ -20,12 +20,14 @@ from .image_list import ExtractionError
 logger = logging.getLogger(__name__)
 
 SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor")
-GRID_FIELDS = ("out_features", "grid_size", "image_size")
-FRAME_FIELDS = (*GRID_FIELDS, "num_frames", "seconds_per_frame")
-REGION_FIELDS = (
-    *("num_regions", "score_threshold", "suppression_threshold", "region_features"),
-    *("grid_size", "image_size"),
-)
+SAMPLING = ("num_frames", "seconds_per_frame")
+DETECTION = ("num_regions", "score_threshold", "suppression_threshold", "region_features")
+KINDS: dict[str | None, tuple[str, tuple[str, ...]]] = {  # of models, with the fields that apply to them
+    None: ("a model with a vision encoder of its own", ()),
+    "grid": ("a backbone", ("out_features", "grid_size", "image_size")),
+    "frames": ("a backbone of clips", ("out_features", "grid_size", "image_size", *SAMPLING)),
+    "regions": ("a detection model", (*DETECTION, "grid_size", "image_size")),
+}
 
 
 def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, CaptioningImageProcessor]:
@@ -57,14 +59,11 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         vision = getattr(captioner.base_model, "vision", None)
         image_processor = getattr(processor, "image_processor", None)
         if vision is None or image_processor is None:
-            raise ExtractionError(
-                f"{name} is a captioner without vision encoder and image processor, which takes features itself; give "
-                "the backbone that its features come from."
-            )
+            raise ExtractionError(f"{name} is a captioner without a vision encoder; give the backbone of its features.")
         check_whole_images(image_processor)
         return vision.eval(), image_processor
     image_size = fields.pop("image_size", None)
-    sampling = {field: fields.pop(field) for field in ("num_frames", "seconds_per_frame") if field in fields}
+    sampling = {field: fields.pop(field) for field in SAMPLING if field in fields}
     with quiet_loading():
         if model_type == "ngsan_vision":
             model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
@@ -91,22 +90,19 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
         folder = find_model_folder(name)
         config = read_config_file(folder)
     model_type, of_clips = config.get("model_type"), fields.pop("kind", None) == "frames"
-    what = "a model with a vision encoder of its own"
-    allowed: tuple[str, ...] = ()
+    kind = None
     if model_type != "ngsan_vision" and model_type not in own_model_types("captioning"):
         try:
             kind = kind_of_source(name, config)
         except ValueError as error:
             raise ExtractionError(f"{str(error).rstrip('.')}{needed_code(config)}.") from error
-        what, allowed = ("a detection model", REGION_FIELDS) if kind == "regions" else ("a backbone", GRID_FIELDS)
-        if kind == "grid" and of_clips:
-            kind, what, allowed = "frames", "a backbone of clips", FRAME_FIELDS
-        fields["kind"] = kind
+        kind = "frames" if kind == "grid" and of_clips else kind
+    what, allowed = KINDS[kind]
     for field in fields:
-        if field not in allowed and field != "kind":
+        if field not in allowed:
             option = f"--{field.replace('_', '-')}"
             raise ExtractionError(f"{option} does not apply to {name}, which is {what}; leave it out.")
-    return folder, model_type, fields
+    return folder, model_type, fields if kind is None else {**fields, "kind": kind}
 
 
 def load_image_processor(
@@ -143,14 +139,12 @@ def load_image_processor(
     size = settings.get("size")
     if settings.get("do_center_crop") and settings.get("crop_size"):
         size = settings["crop_size"]
-    size = {"shortest_edge": size} if isinstance(size, int) else size or {}
+    size = {"shortest_edge": size} if isinstance(size, int) else size
     if size.get("height") and size.get("width"):
         size = {"height": size["height"], "width": size["width"]}
-    elif size.get("shortest_edge") and size.get("longest_edge"):
+    elif size.get("longest_edge"):
         size = {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"]}
-    elif size.get("shortest_edge"):
-        size = {"height": size["shortest_edge"], "width": size["shortest_edge"]}
     else:
-        raise ValueError(f"{name}: size in preprocessor_config.json names neither height and width nor shortest_edge.")
+        size = {"height": size["shortest_edge"], "width": size["shortest_edge"]}
     chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
     return CaptioningImageProcessor(size=size, **chosen)

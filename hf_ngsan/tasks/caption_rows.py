@@ -16,7 +16,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixi
 
 from ..data import DataError, build_tokenizer, load_data
 from ..data.contract import ARRAY_COLUMNS
-from ..data.images.loading import check_captions
 from ..data.sampler import generator_of
 from ..data.saved import FeatureCopies
 from ..data.vocabulary import UNITS
@@ -76,8 +75,11 @@ def load_rows(
         raise DataError(f"{spec}, split {split}, has no images (no column 'image_id'); give a dataset of images.")
     if limit is not None:
         rows = rows.take(limit)
-    if with_captions:
-        check_captions(rows, spec, split)
+    if with_captions and "captions" not in rows.column_names:
+        raise DataError(
+            f"{spec}, split {split}, has no column 'captions', which training and evaluation need; add them to its"
+            " metadata.csv, or name other columns of images: with captions=COLUMN+COLUMN."
+        )
     return rows
 
 

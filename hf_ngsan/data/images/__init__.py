@@ -32,12 +32,10 @@ def visible_files(folder: Path) -> Iterator[str]:
 
 
 def sorted_files(folder: Path, suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
-    """Returns the names of the files of some kinds in a folder, recursively and relative to it, sorted; a ValueError
-    for none."""
+    """Returns the sorted names of such files in a folder, recursively and relative to it; a ValueError for none."""
     names = sorted(name for name in visible_files(folder) if name.lower().endswith(suffixes))
     if not names:
-        what = "images" if suffixes is SUFFIXES else "videos"
-        raise ValueError(f"{folder} holds no {what} (files that end in {', '.join(suffixes)}).")
+        raise ValueError(f"{folder} holds no files that end in {', '.join(suffixes)}.")
     for name in names:
         if name != name.encode(errors="replace").decode():
             raise ValueError(f"{folder}: the file name {name!r} is not UTF-8 text; rename it.")

@@ -102,10 +102,7 @@ def refuse_more(path: Path, end: int, name: str) -> None:
             raise DataError(f"{name} stops without the zeros that end a tar file, so it may be cut.")
         while chunk:
             if chunk.strip(b"\0"):
-                raise DataError(
-                    f"{name} goes on behind its end at byte {end}, so it is damaged, or several tar files in one: get"
-                    " it again, or give these as files of their own."
-                )
+                raise DataError(f"{name} goes on behind its end at byte {end}: it is damaged, or several files in one.")
             chunk = file.read(2**20)
 
 
