@@ -164,8 +164,7 @@ def list_images(
     if path.is_dir():
         return images_of_folder(path)
     if not path.exists() or path.suffix.lower() != ".json":
-        fault = "is neither a folder nor a .json file" if path.exists() else "does not exist"
-        raise ExtractionError(f"{source} {fault}; give a folder of images or a COCO JSON file.")
+        raise ExtractionError(f"{source} is no folder of images, and no COCO JSON file.")
     return images_of_coco_file(path, None if image_folder is None else Path(image_folder))
 
 
