@@ -123,9 +123,7 @@ def load_image_processor(
             raise ValueError(f"{source} has no preprocessor_config.json; add the one of the original model.") from error
         settings = CaptioningImageProcessor().to_dict()
         image_size = image_size or own_size or settings["size"]["height"]
-        logger.warning(
-            "%s has no preprocessor_config.json; images of %s are normalized as ImageNet's.", source, image_size
-        )
+        logger.warning("%s has no preprocessor_config.json; size %s, ImageNet's normalization.", source, image_size)
     if image_size is not None:
         settings |= {"size": {"height": image_size, "width": image_size}, "do_center_crop": False}
     if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
