@@ -37,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--wait-ms", type=at_most(1000, 0), default=5, metavar="MS", help=wait)
     for field, (name, default, what) in LIMITS.items():
         add(name, dest=field, type=positive_int, default=default, metavar="N", help=f"maximal {what} (%(default)s)")
-    add("--allow-urls", action="store_true", help="also read images from http(s) URLs, never from private addresses")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     model, processor = load_captioner(options.model)
     if not reads_images(model.config):
         raise ValueError(f"{options.model} reads no images; give it a vision encoder with hf-ngsan attach-vision.")
-    limits = ServingLimits(**pick(options, *LIMITS, "batch_size", "wait_ms", "allow_urls"))
+    limits = ServingLimits(**pick(options, *LIMITS, "batch_size", "wait_ms"))
     use_engine(model.to(make_accelerator().device), processor, options.engine)
     with listen(options.host, options.port) as listening:
         pipeline = CaptioningPipeline(model=model, processor=processor)

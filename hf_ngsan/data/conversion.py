@@ -62,6 +62,7 @@ def convert_features(
     *,
     source_format: str | None = None,
     dtype: str = "float16",
+    boxes: str = "xyxy",
     grid_size: tuple[int, int] | None = None,
     split: str | None = None,
     images_per_shard: int = IMAGES_PER_SHARD,
@@ -72,8 +73,10 @@ def convert_features(
     Annotation files among the inputs (`.json`) add captions, splits and sizes to their images. The rows are in the
     order of the inputs. A killed run leaves its rows beside the output, and the same call resumes there.
 
-    Grids are pooled to `grid_size` by their means. With `skip_errors` records that cannot be used are skipped and
-    listed, and are otherwise a DataError. The options are those of `hf-ngsan convert`.
+    `boxes` is the order of the four numbers of a box in the inputs: corners (`xyxy`), the upper left corner with width
+    and height (`xywh`), or the centre with them (`cxcywh`). Grids are pooled to `grid_size` by their means. With
+    `skip_errors` records that cannot be used are skipped and listed, and are otherwise a DataError. The options are
+    those of `hf-ngsan convert`.
     """
     output = Path(output)
     if not is_empty(output):
@@ -87,7 +90,7 @@ def convert_features(
     if not sources:
         raise DataError(f"There are no features in {', '.join(map(str, paths))}; give a file or folder of features.")
     plan = ConversionPlan(
-        key_of_inputs(sources, annotations, dtype, grid_size, split),
+        key_of_inputs(sources, annotations, dtype, boxes, grid_size, split),
         [str(source.path) for source in sources],
         dtype,
         has_captions=annotations.has_captions,
@@ -99,7 +102,7 @@ def convert_features(
     )
     lock.acquire(seconds=0)
     try:
-        maker = RowMaker(sources, plan, annotations, grid_size, split)
+        maker = RowMaker(sources, plan, annotations, boxes, grid_size, split)
         num_new = write_shards(folder, maker, images_per_shard, skip_errors)
         skipped += [entry for record in folder.records() for entry in record.skipped]
         skipped += without_features(annotations, maker, skip_errors)

@@ -24,7 +24,7 @@ from ..io.files import FileStamp, check_place, write_text_atomically
 from ..io.folders import FolderLock, is_empty
 from ..io.processes import make_accelerator
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
-from ..loading.provenance import description_of, installed_versions, provenance_difference, vision_provenance
+from ..loading.provenance import described, installed_versions, provenance_difference, vision_provenance
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
 FORMAT = 1
@@ -156,7 +156,7 @@ def extract_features(
         present = rows_by_image_id(folder, records) if unread else {}
         skipped = [entry for image_id, entry in unread.items() if image_id not in present]
         written = [shard_name(chunk.generation, chunk.number) for chunk in chunks if not chunk.is_retry]
-        return folder.make_dataset(description_of(description), skipped, written), skipped
+        return folder.make_dataset(json.dumps(described(description)), skipped, written), skipped
 
     try:
         chunks, description, num_before = on_main_process(accelerator, plan)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import re
 import statistics
@@ -82,8 +81,10 @@ def fingerprints_of(task: type[Task], evaluation: Evaluation, generation: Mappin
     """Returns the settings that each score depends on, such as `cider_d|beams:3|max:20|tok:ptb|hf-ngsan:0.1.0`."""
     fingerprints = {}
     for metric in evaluation.scores:
-        settings = {**task.comparable_settings(metric, generation, options)}
-        settings["signature"] = evaluation.signatures.get(metric)
+        settings = {
+            **task.comparable_settings(metric, generation, options),
+            "signature": evaluation.signatures.get(metric),
+        }
         parts = [f"{name}:{value}" for name, value in settings.items() if value is not None]
         fingerprints[metric] = "|".join([metric, *parts, f"hf-ngsan:{version('hf-ngsan')}"])
     return fingerprints
@@ -227,9 +228,7 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     scores = (read_json_or_none(folder / BEST_SCORES) or {}).get("scores")
     if config is not None and folder.name == "best" and scores:  # that chose it
         written = read_json_or_none(folder / "generation_config.json") or {}
-        generation = {
-            name: value for name, value in written.items() if type(value) in (int, float) and math.isfinite(value)
-        }
+        generation = {name: value for name, value in written.items() if type(value) in (int, float)}
         task = task_class(str(task_of(load_config(folder))))
         of_the_run = RecordedEvaluation(
             data=config.data.spec,
@@ -437,17 +436,16 @@ def usage(model: PreTrainedModel, place: str) -> str:
     """Returns Python that loads a model with transformers alone, and runs it if its task has such lines."""
     task = task_of_model(model)
     lines = None if task is None else task.card_usage(model, place)
-    if lines is None and is_of_transformers(model):
-        auto = auto_classes_of(model.config)[0].__name__
-        lines = [f"from transformers import {auto}, AutoProcessor", ""]
-        lines += [f"model = {auto}.from_pretrained({place})", f"processor = AutoProcessor.from_pretrained({place})"]
-    elif lines is None:
-        auto = model.config.auto_class_of(type(model)) or "AutoModel"
-        processors = ("AutoProcessor", "AutoTokenizer", "AutoImageProcessor")
-        processor = [name for name in processors if name in model.config.remote_classes][:1]
-        lines = [f"from transformers import {', '.join([auto, *processor])}", ""]
-        for variable, name in zip(("model", "processor"), (auto, *processor), strict=False):
-            lines.append(f"{variable} = {name}.from_pretrained({place}, trust_remote_code=True)")
+    if lines is None:
+        own = None if is_of_transformers(model) else model.config
+        loader, of_processor = auto_classes_of(model.config)
+        autos = [loader.__name__ if own is None else own.auto_class_of(type(model)) or "AutoModel"]
+        if of_processor is not None:
+            autos.append(of_processor.__name__)
+        trust = "" if own is None else ", trust_remote_code=True"
+        lines = [f"from transformers import {', '.join(autos)}", ""]
+        for variable, name in zip(("model", "processor"), autos, strict=False):
+            lines.append(f"{variable} = {name}.from_pretrained({place}{trust})")
     return "\n".join(lines)
 
 

@@ -199,14 +199,14 @@ class TrainingLoop:
                 self.update(micro_batches)
                 progress.step += 1
                 progress.step_in_epoch += 1
-                summary, at_end = None, progress.step_in_epoch == self.steps_per_epoch
+                status, at_end = None, progress.step_in_epoch == self.steps_per_epoch
                 if progress.step % settings.log_every == 0 or at_end:
                     self.gather_sums()
                     numbers = self.training_summary()
                     values = {**numbers, "learning_rate": self.optimizer.param_groups[0]["lr"]}
                     self.log({f"train/{name}": value for name, value in values.items()})
-                    summary = self.objective.describe(numbers)
-                display.update(self.rows_done(), self.time_left(), summary)
+                    status = f"{self.objective.describe(numbers)}, {self.time_left()} left"
+                display.update(self.rows_done(), status)
                 every = settings.save_every_steps
                 if every is not None and progress.step % every == 0 and not at_end:
                     self.save_checkpoint()

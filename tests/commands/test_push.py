@@ -65,6 +65,8 @@ def unchecked(monkeypatch):
 def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, tmp_path, capsys, unchecked):
     for name, words in (("none", []), ("some", ["--examples", "scenes:images=true,size=20"])):
         prints(capsys, "push", captioner, REPOSITORY, "--dry-run", tmp_path / name, *words)
+    blind = ["push", captioner, REPOSITORY, "--dry-run", tmp_path / "blind", "--examples", "scenes:size=20"]
+    assert "scenes:size=20" in fails(capsys, *blind) and not (tmp_path / "blind").exists()
     pictures = [file.name for file in (tmp_path / "some" / "examples").iterdir()]
     assert len(pictures) == 4 and not (tmp_path / "none" / "examples").exists()
     card = (tmp_path / "some" / "README.md").read_text()

@@ -87,7 +87,7 @@ def test_a_contact_sheet_without_a_thumbnail_and_with_names_that_are_no_formulas
     first, second, third = titles_of(figure)
     assert first == names[0] and len(second) < 40 and third == "line?break ?"
     assert not figure.axes[0].images
-    with pytest.raises(ValueError, match="labels"):
+    with pytest.raises(ValueError):
         plot_contact_sheet([SQUARE], [])
 
 

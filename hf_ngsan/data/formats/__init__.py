@@ -11,6 +11,7 @@ from ..errors import DataError, naming_damage
 if TYPE_CHECKING:
     from .layouts import Source
 
+BOX_ORDERS = ("xyxy", "xywh", "cxcywh")  # corners; the upper left corner, or the centre, with width and height
 FILES_LOOKED_AT = 4  # files of each folder that are examined to recognise their format
 FOLDERS_LOOKED_AT = 16
 

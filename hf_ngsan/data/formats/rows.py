@@ -83,6 +83,7 @@ class RowMaker:
     sources: Sequence[Source]
     plan: ConversionPlan
     annotations: Annotations
+    box_order: str = "xyxy"
     grid_size: tuple[int, int] | None = None
     split: str | None = None
     seen: set[int] = field(default_factory=set)  # ids of the images that have rows
@@ -128,7 +129,7 @@ class RowMaker:
                 features, grid = pool(features, grid, self.grid_size), self.grid_size
             boxes = cell_boxes(*grid)
         elif boxes is not None:
-            boxes = contract_boxes(boxes, size, where)
+            boxes = contract_boxes(boxes, size, where, self.box_order)
         feature_size = self.plan.feature_size or None
         row = check_row({"visual_features": features, "visual_boxes": boxes}, where=where, feature_size=feature_size)
         with np.errstate(over="ignore"):
@@ -148,11 +149,15 @@ def pool(features: np.ndarray, grid: tuple[int, int], grid_size: tuple[int, int]
     return torch.nn.functional.adaptive_avg_pool2d(feature_map, grid_size).flatten(2)[0].T.numpy()
 
 
-def contract_boxes(boxes: np.ndarray, size: tuple[float, float] | None, where: str) -> np.ndarray:
-    """Returns boxes `(N, 4)`, in pixels or not, divided by the image's width and height, float32, clipped to [0, 1];
-    an unknown size is that of the smallest image from (0, 0) with all boxes."""
+def contract_boxes(boxes: np.ndarray, size: tuple[float, float] | None, where: str, order: str = "xyxy") -> np.ndarray:
+    """Returns corners `(N, 4)` of boxes, in pixels or not, divided by the image's width and height, float32, clipped to
+    [0, 1]; an unknown size is that of the smallest image from (0, 0) with all boxes."""
     boxes = finite_boxes(boxes, where).astype(np.float64)
-    refuse_boxes(boxes, boxes[:, 2:] <= boxes[:, :2], "without area; the order is x1, y1, x2, y2", where)
+    if order != "xyxy":
+        start, sides = boxes[:, :2], boxes[:, 2:]
+        start = start - sides / 2 if order == "cxcywh" else start
+        boxes = np.concatenate([start, start + sides], axis=1)
+    refuse_boxes(boxes, boxes[:, 2:] <= boxes[:, :2], f"without area as {order}; --boxes names another order", where)
     tolerance = ROUNDING
     if boxes.size and np.median(boxes[:, 2:]) <= 1 + BOX_TOLERANCE:  # one wrong box decides nothing
         size, tolerance = (1, 1), BOX_TOLERANCE

@@ -17,6 +17,13 @@ def test_pixels_and_shares_become_shares():
         np.testing.assert_array_equal(found, CORNERS.astype(np.float32))
 
 
+def test_every_order_becomes_corners():
+    start, sides = CORNERS[:, :2], CORNERS[:, 2:] - CORNERS[:, :2]
+    for order, begin in (("xywh", start), ("cxcywh", start + sides / 2)):
+        boxes = np.concatenate([begin, sides], axis=1) * np.tile(SIZE, 2)
+        np.testing.assert_array_equal(contract_boxes(boxes, SIZE, "here", order), CORNERS.astype(np.float32))
+
+
 def test_rounding_is_clipped_and_no_more_is():
     boxes = np.array([[-0.6, 0, 200.9, 100]])
     np.testing.assert_array_equal(contract_boxes(boxes, SIZE, "here"), [[0, 0, 1, 1]])
