@@ -27,12 +27,10 @@ from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
 from ..loading.provenance import described, installed_versions, provenance_difference, vision_provenance
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
-FORMAT = 1
 METADATA = "extraction.json"
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 MAX_IMAGES_PER_SHARD = 256
 MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
-MAX_WAIT = timedelta(days=30)  # of a process that has finished its share
 
 
 class ExtractionResult(NamedTuple):
@@ -132,7 +130,7 @@ def extract_features(
         columns = ["image_id", "visual_features", *["visual_boxes"] * (kind != "frames"), "width", "height"]
         columns += ["file_name", *["objects", "object_scores"] * (kind == "regions")]
         description = {
-            "format": FORMAT,
+            "format": 1,
             "backbone": str(name),
             **vision_provenance(model, image_processor),
             "dtype": dtype,
@@ -338,7 +336,8 @@ def plan_chunks(
 
 
 def extraction_accelerator() -> Accelerator:
-    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
+    waiting = InitProcessGroupKwargs(timeout=timedelta(days=30))  # of a process that has finished its share
+    return make_accelerator(kwargs_handlers=[waiting])
 
 
 def on_main_process(accelerator: Accelerator, work: Callable[[], Any]) -> Any:
