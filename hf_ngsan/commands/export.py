@@ -88,11 +88,11 @@ def data_of(name: str, model: Any, split: str) -> tuple[str, str]:
     from ..data.scenes import FEATURE_SIZE
     from ..sharing.cards import run_of
     from ..tasks.registry import load_training_config
-    from ..training.output_folder import training_config_of
+    from ..training.output_folder import TRAINING_CONFIG
 
     run = run_of(Path(find_model_folder(name)))
     if run is not None:
-        data = load_training_config(training_config_of(run)).data
+        data = load_training_config(run / TRAINING_CONFIG).data
         return data.spec, data.validation_split or split
     if model.config.vision_config is not None:
         return "scenes:images=true", split
