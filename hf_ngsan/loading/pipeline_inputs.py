@@ -27,7 +27,6 @@ from ..models.processing_captioning import (
     pad_clips,
     pad_visual_inputs,
 )
-from .models import reads_images
 
 PIXELS = ("pixel_values", "pixel_mask")
 CLIPS = ("frames", "video")
@@ -87,6 +86,8 @@ class ItemReader:
             return Item(name, error=error if is_named else unread)
 
     def read(self, source: Any, name: str) -> Item:
+        from .models import reads_images  # a command registers these pipelines while it imports that
+
         given = source if isinstance(source, Mapping) else {"image": source}
         if {"bytes", "path"} & given.keys() and not {"image", "visual_features", *CLIPS} & given.keys():
             given = {"image": source}  # an image of `datasets` that is not decoded
