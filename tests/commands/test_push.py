@@ -77,8 +77,8 @@ def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, scene_cap
 def test_a_folder_that_does_not_load_without_the_package(tmp_path):
     write_checkpoint(tiny_captioner(), tiny_processor(), tmp_path / "model", REPOSITORY)
     check_checkpoint(tmp_path / "model")
-    (tmp_path / "model" / "attention.py").write_text("import hf_ngsan\n")
-    with pytest.raises(ModelFolderError, match="hf_ngsan"):
+    (tmp_path / "model" / "attention.py").write_text("import what_nobody_has\n")
+    with pytest.raises(ModelFolderError, match="what_nobody_has"):
         check_checkpoint(tmp_path / "model")
 
 
