@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import Any
 
 from . import __version__
-from .commands.arguments import DATASETS
+from .data.readers import find_reader, parse_spec
 from .io import import_user_module
 from .io.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
 from .io.processes import has_lost_another, launch_processes, tell_error
@@ -47,6 +47,7 @@ COMMANDS = {
 PROGRAM = "hf-ngsan"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 DESCRIPTION = "Geometry-aware image captioning and image-text retrieval."
+DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 EXAMPLES = """examples:
   hf-ngsan caption photo.jpg
   hf-ngsan train --config ngsan/scenes training.epochs=5
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             import_user_module(name, "--import")
         options = parse(rest)
         options.modules = common.modules
+        if getattr(options, "data", None):  # whose mistakes are told before a model is loaded
+            parse_spec(options.data, find_reader(options.data))
         if hasattr(options, "num_processes"):
             command = ["-m", "hf_ngsan.cli", *arguments]
             code = launch_processes(command, options.num_processes, lambda: options.command.check(options))
@@ -177,6 +180,8 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
         )
         if name == chosen:
             module.add_arguments(command)
+        if "--data" in command._option_string_actions:
+            command.epilog = f"{module.EPILOG}\n\n{DATASETS}"
         command.set_defaults(command=module)
     return parser
 

@@ -13,7 +13,6 @@ from ..io.files import check_place, write_output
 from ..io.folders import is_empty
 from ..serving.hosts import host_name
 
-DATASETS = "hf-ngsan datasets lists the kinds of datasets."  # last line of the help of commands that take one
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
 MAX_SHOWN_REASONS = 20
@@ -143,6 +142,16 @@ def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None} | dict(options.generate or ())
 
 
+def load_on_device(name: str, task: str | None = None, engine: str = "torch") -> tuple[Any, Any]:
+    """Returns a model and its processor, see `load_model`, on the device of this process and run by an engine."""
+    from ..io.processes import make_accelerator
+    from ..loading import load_model, use_engine
+
+    model, processor = load_model(name, task)
+    use_engine(model.to(make_accelerator().device), processor, engine)
+    return model, processor
+
+
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str | None] = ()) -> None:
     """Raises an error for files of options that cannot be written, or replace an input, before hours of work."""
     given = {option: path for option, path in outputs.items() if path}
@@ -188,14 +197,6 @@ def check_new_folder(path: str, option: str = "--output") -> None:
     if not is_empty(Path(path)):
         raise FileExistsError(f"{option} {path} exists already; choose another folder.")
     check_place(Path(path))
-
-
-def check_data(spec: str | None) -> None:
-    """Raises a DataError for a spec of no kind of dataset, or with an unknown key, before a model is loaded."""
-    from ..data.readers import find_reader, parse_spec
-
-    if spec is not None:
-        parse_spec(spec, find_reader(spec))
 
 
 def check_files(*places: str | None) -> None:

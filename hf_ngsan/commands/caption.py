@@ -19,7 +19,7 @@ SUMMARY = """Print a caption for each image or video.
 
 The images are files, URLs, folders or those of a dataset. Each line of the output has the name or id of an image, a tab
 and the caption."""
-EPILOG = f"""examples:
+EPILOG = """examples:
   hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
@@ -29,9 +29,7 @@ EPILOG = f"""examples:
 
 --generate takes the arguments of generate() of transformers, and those of three searches: required_words are in every
 caption (constrained beam search), num_beam_groups groups of beams avoid each other's words by diversity_penalty
-(diverse beam search), penalty_alpha prefers words that differ from those before them (contrastive search).
-
-{arguments.DATASETS}"""
+(diverse beam search), penalty_alpha prefers words that differ from those before them (contrastive search)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +65,6 @@ def check(options: argparse.Namespace, models: Sequence[str], inputs: Sequence[s
     """Raises an error, before torch comes, for options that exclude each other, and for missing files."""
     if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files or a dataset, with --data, and not both.")
-    arguments.check_data(options.data)
     if not options.skip_errors:
         arguments.check_files(*options.images)
     arguments.check_outputs({"--output": options.output}, inputs)

@@ -4,20 +4,18 @@ import argparse
 from pathlib import Path
 
 from ..io import MAX_INTEGER
-from .arguments import DATASETS, add_shared, at_most, pick, positive_int, user_path
+from .arguments import add_shared, at_most, pick, positive_int, user_path
 
 SUMMARY = """Train and compare the rows of a paper's table.
 
 Each row is trained with several seeds, a process each; a run that was killed resumes. The table has means and standard
 deviations, the paper's numbers, and paired bootstraps against the baseline, with Holm's correction."""
-EPILOG = f"""examples:
+EPILOG = """examples:
   hf-ngsan reproduce ngsan --table 4 --data scenes
   hf-ngsan reproduce ngsan --table 6 --data features:DIR --scale small --only SAN NG-SAN --seeds 5
   hf-ngsan reproduce ngsan --figure 3 --model runs/reproduce/ngsan-scenes/runs/content-independent-0
 
-Papers: ngsan, rstnet, mhsan and spatial_captioner.
-
-{DATASETS}"""
+Papers: ngsan, rstnet, mhsan and spatial_captioner."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         generate_captions,
     )
     from .captioning_models import attach_vision, new_captioner
+    from .inspection import inspect
     from .new_models import checked_generation
     from .question_answering import (
         AnsweredQuestion,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
         answer_questions,
         predict_answers,
     )
-    from .registry import load_training_config, register_task, task_class, train
+    from .registry import evaluate, load_training_config, register_task, task_class, train
     from .retrieval import PairEmbeddings, RetrievalConfig, RetrievalTask, embed_pairs, new_dual_encoder
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..data import DataError
+from ..data import DataError, draw_scene
 from ..data.collator import visual_arguments
 from ..data.scenes.scoring import relation_swaps, score_swaps
 from ..guests.dual_encoders import dual_encoder_of
@@ -29,6 +29,7 @@ from ..metrics import CiderD
 from ..models.attention_maps import word_attention, word_visualness_pairs
 from ..models.text_scores import text_scores
 from ..training.batches import map_sharded, take
+from ..visualization import plot_counterfactual, save_figure
 from .captioning_generation import complete_captions, generate_captions
 
 
@@ -114,6 +115,30 @@ def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np
         words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
         captioned.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
     return captioned
+
+
+def explain_counterfactual(
+    model: Any,
+    processor: Any,
+    row: Mapping[str, Any],
+    change: str,
+    region: int = 0,
+    other: int = 1,
+    figure: str | Path | None = None,
+) -> dict[str, Any]:
+    """Returns what a change of a region's box changes in the caption of a row, as JSON; draws it into a file.
+
+    The changes are those of [`change_boxes`]; `before` and `after` have the fields of [`Captioned`].
+    """
+    boxes = change_boxes(np.asarray(row["visual_boxes"], dtype=np.float32), change, region, other)
+    sides = before, after = explain_change(model, processor, row, boxes)
+    if figure is not None:
+        names = list(row.get("objects") or map(str, range(len(boxes))))
+        images = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
+        if is_scene(row):
+            images = [draw_scene({**row, "visual_boxes": np.asarray(side.boxes)}) for side in sides]
+        save_figure(plot_counterfactual(images, before, after, names), figure)
+    return {"image_id": int(row["image_id"]), "change": change, "before": asdict(before), "after": asdict(after)}
 
 
 def score_counterfactuals(

@@ -120,12 +120,15 @@ class Evaluation:
         signatures: signatures of a library that computed scores, by metric.
         results: output of the model for each row, as JSON values; a task with other outputs overrides `save`.
         report: JSON for `hf-ngsan evaluate` to print; by default the scores.
+        rows, fingerprints: number of rows, and the settings of each score, that [`~hf_ngsan.tasks.evaluate`] adds.
     """
 
     scores: dict[str, float]
     signatures: Mapping[str, str] = field(default_factory=dict)
     results: Sequence[Any] = ()
     report: Mapping[str, Any] | None = None
+    rows: int | None = None
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the results into a file, whole or not at all."""

@@ -4,9 +4,9 @@ import json
 
 from hf_ngsan import MHSANConfig
 from hf_ngsan.cli import main
-from hf_ngsan.commands.export import data_of
 from hf_ngsan.exporting import Captioner, graphs
 from hf_ngsan.loading.models import save_model
+from hf_ngsan.sharing.export import data_of
 from tests.commands.running import fails, prints
 from tests.exporting import eager
 from tests.models.tiny import tiny_captioner, tiny_processor
@@ -54,5 +54,5 @@ def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monke
 
 
 def test_a_check_is_on_the_dataset_of_the_training_run_or_on_scenes(run, captioner):
-    assert data_of(str(run), tiny_captioner(), "test") == (DATA["spec"], "validation")
-    assert data_of(str(captioner), pixel_captioner(), "test") == ("scenes:images=true", "test")
+    assert data_of(run / "best", tiny_captioner(), "test") == (DATA["spec"], "validation")
+    assert data_of(captioner, pixel_captioner(), "test") == ("scenes:images=true", "test")

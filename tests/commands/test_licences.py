@@ -32,7 +32,7 @@ def licensed(run, tmp_path):
 
 @pytest.fixture
 def unchecked(monkeypatch):
-    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
+    monkeypatch.setattr("hf_ngsan.sharing.upload.check_checkpoint", lambda folder: None)
 
 
 def assert_stated(folder, names=("theirs",)):

@@ -59,7 +59,7 @@ def test_the_packaged_captioner_has_its_licence(tmp_path, capsys):
 @pytest.fixture
 def unchecked(monkeypatch):
     """Checkpoints are not loaded in another process before they are uploaded."""
-    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
+    monkeypatch.setattr("hf_ngsan.sharing.upload.check_checkpoint", lambda folder: None)
 
 
 def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, tmp_path, capsys, unchecked):

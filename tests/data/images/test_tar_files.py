@@ -3,15 +3,13 @@
 import io
 import json
 import tarfile
-from argparse import Namespace
 
 import pytest
 from PIL import Image
 
-from hf_ngsan.commands.inspect import inspect
 from hf_ngsan.data import DataError, load_data
-
-NO_OPTIONS = Namespace(source_format=None, image_id=None)
+from hf_ngsan.extraction.image_list import inspect_images
+from hf_ngsan.tasks import inspect
 
 
 def photo(kind):
@@ -95,7 +93,7 @@ def content_of(rows):
 def refuse(place, name):
     """Every road refuses a folder or file and names what is wrong."""
     for road in (
-        lambda: inspect(place, NO_OPTIONS),
+        lambda: inspect(place),
         lambda: load_data(f"images:{place}", "train"),
         lambda: load_data(f"images:{place},streaming=true", "train"),
     ):
@@ -109,7 +107,7 @@ def test_all_roads_read_the_same_samples(tmp_path, cache):
         loaded = content_of(load_data(f"images:{folder}", "train"))
         assert [texts for texts, _ in loaded] == captions, name
         assert content_of(load_data(f"images:{folder},streaming=true", "train")) == loaded, name
-        findings = inspect(folder, NO_OPTIONS)
+        findings = inspect_images(folder)
         assert (findings.num_images, findings.num_problems) == (len(captions), 0), name
 
 
@@ -159,4 +157,4 @@ def test_no_member_is_lost_without_a_word(tmp_path, cache):
     for rest in (bytes(3 * 2**20 + 1), b""):  # zeros behind the end are no damage
         path = tmp_path / f"zeros-{len(rest)}.tar"
         path.write_bytes((content + rest) if rest else content.rstrip(b"\0") + bytes(2048))
-        assert inspect(path, NO_OPTIONS).num_images == 2
+        assert inspect_images(path).num_images == 2
