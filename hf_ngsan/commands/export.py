@@ -15,10 +15,9 @@ EPILOG = """examples:
   hf-ngsan export --model captioner
   python exported/captioner.py photo.jpg --num-beams 3
 
-The folder holds the encoder, one step of the decoder with its cache, their settings, and captioner.py, a program for
-greedy and beam search that needs only NumPy and ONNX Runtime. An exported dual encoder takes the place of its model in
-hf-ngsan index, search and evaluate. Without --output, graphs are written into onnx/ of the model's folder, and hf-ngsan
-caption and search answer by them without PyTorch. The command needs the extra export."""
+The folder of a captioner has captioner.py, a program that needs only NumPy and ONNX Runtime; that of a dual encoder
+takes the place of its model in other commands. Without --output, graphs are written into onnx/ of the model's folder, and
+hf-ngsan caption and search answer by them without PyTorch. The command needs the extra export."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

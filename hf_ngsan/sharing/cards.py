@@ -90,7 +90,7 @@ def record(
 ) -> None:
     """Writes an evaluation of [`~hf_ngsan.tasks.evaluate`] into the model's folder, for its card, or into a file.
 
-    A model's folder gets a self-test too.
+    In the folder it replaces one of the same rows and settings, and a self-test is written too.
     """
     folder = Path(find_model_folder(models[0]))
     facts: Any = {"rows": evaluation.rows, "scores": dict(evaluation.scores), "fingerprints": evaluation.fingerprints}
@@ -98,14 +98,9 @@ def record(
     if file is not None:
         write_output(file, json.dumps({"model": models, **asdict(recorded)}, indent=1) + "\n")
     else:
-        record_evaluation(folder, recorded)
+        kept = [other for other in read_evaluations(folder) if not is_of_the_same(other, recorded)]
+        write_evaluations(folder, [*kept, recorded])
         write_self_test(*load_model(folder), folder)
-
-
-def record_evaluation(folder: str | Path, evaluation: RecordedEvaluation) -> None:
-    """Adds an evaluation to the record in a model's folder; it replaces one of the same rows and settings."""
-    kept = [other for other in read_evaluations(folder) if not is_of_the_same(other, evaluation)]
-    write_evaluations(folder, [*kept, evaluation])
 
 
 def write_evaluations(folder: str | Path, evaluations: Sequence[RecordedEvaluation]) -> None:

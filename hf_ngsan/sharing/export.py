@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..data.scenes import FEATURE_SIZE
 from ..exporting import Captioner, Comparison, check_exporter, compare
 from ..exporting.folder import write_exported_captioner, write_exported_dual_encoder
 from ..exporting.onnx_folder import write_graphs_beside
@@ -74,8 +73,4 @@ def data_of(folder: Path, model: Any, split: str) -> tuple[str, str]:
     if run is not None:
         data = load_training_config(training_config_of(run)).data
         return data.spec, data.validation_split or split
-    if model.config.vision_config is not None:
-        return "scenes:images=true", split
-    if model.config.visual_feature_size == FEATURE_SIZE:
-        return "scenes", split
-    raise ValueError(f"{folder} does not record what it was trained on; give images to check it on with --data.")
+    return "scenes" if model.config.vision_config is None else "scenes:images=true", split

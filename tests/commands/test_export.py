@@ -21,7 +21,7 @@ def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
     to_target = ("--output", tmp_path / "exported")
     assert str(tmp_path / "gone") in fails(capsys, "export", "--model", tmp_path / "gone", *to_target)
     assert "already" in fails(capsys, "export", "--model", model, "--output", model)
-    assert "--data" in fails(capsys, "export", "--model", model, *to_target, "--check")
+    assert "dimension" in fails(capsys, "export", "--model", model, *to_target, "--check")
     MHSANConfig().save_pretrained(tmp_path / "encoder")
     assert "dual encoder" in fails(capsys, "export", "--model", tmp_path / "encoder", *to_target, "--check")
     settings = json.loads((model / "generation_config.json").read_text())
