@@ -95,12 +95,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "backbone, detection model, vision encoder, or captioner that has one: folder or name on the Hub",
     },
     "--out-features": {"nargs": "+", "type": stage, "metavar": "STAGE", "help": "stages, such as stage5 or -2 (last)"},
-    "--grid-size": {
-        "nargs": 2,
-        "type": positive_int,
-        "metavar": ("ROWS", "COLUMNS"),
-        "help": "pool the map to this grid",
-    },
+    "--grid-size": {"nargs": 2, "type": positive_int, "metavar": ("ROWS", "COLUMNS"), "help": "pool to this grid"},
     "--image-size": {"type": positive_int, "metavar": "PIXELS", "help": "resize images to this square"},
     "--num-regions": {"type": positive_int, "metavar": "K", "help": "maximal regions of an image (36)"},
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
@@ -148,7 +143,8 @@ def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
 def load_on_device(name: str, task: str | None = None, engine: str = "torch") -> tuple[Any, Any]:
     """Returns a model and its processor, see `load_model`, on the device of this process and run by an engine."""
     from ..io.processes import make_accelerator
-    from ..loading import load_model, use_engine
+    from ..loading.engines import use_engine
+    from ..loading.models import load_model
 
     model, processor = load_model(name, task)
     use_engine(model.to(make_accelerator().device), processor, engine)

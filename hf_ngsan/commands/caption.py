@@ -103,8 +103,8 @@ def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], path
 
 def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]) -> Iterator[Any]:
     from ..io.processes import make_accelerator
-    from ..loading import use_engine
     from ..loading.confidence import is_calibrated
+    from ..loading.engines import use_engine
     from ..tasks.captioning_generation import caption_images, load_captioners
     from ..tasks.new_models import checked_generation
     from ..tasks.retrieval_search import Reranker

@@ -16,8 +16,8 @@ EPILOG = """examples:
   python exported/captioner.py photo.jpg --num-beams 3
 
 The folder of a captioner has captioner.py, a program that needs only NumPy and ONNX Runtime; that of a dual encoder
-takes the place of its model in other commands. Without --output, graphs are written into onnx/ of the model's folder, and
-hf-ngsan caption and search answer by them without PyTorch. The command needs the extra export."""
+takes the place of its model in other commands. Without --output, graphs are written into onnx/ of the model's folder,
+and hf-ngsan caption and search answer by them without PyTorch. The command needs the extra export."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
