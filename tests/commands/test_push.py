@@ -71,6 +71,11 @@ def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, tmp_path,
     assert all(f"](examples/{picture})" in card for picture in pictures)
 
 
+def test_a_checkpoint_is_uploaded(scene_captioner, online, unchecked, capsys):  # noqa: F811
+    assert REPOSITORY in prints(capsys, "push", scene_captioner, REPOSITORY, "--private")
+    assert {"config.json", "model.safetensors", "README.md"} <= online.repositories[REPOSITORY].files.keys()
+
+
 @pytest.mark.slow
 def test_a_folder_that_does_not_load_without_the_package(tmp_path):
     write_checkpoint(tiny_captioner(), tiny_processor(), tmp_path / "model", REPOSITORY)

@@ -12,9 +12,11 @@ import pytest
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.metrics.comparison import compare, holm
 from hf_ngsan.reproduction import results
+from tests.models.tiny import tiny_captioner, tiny_processor
 
 from .running import fails, prints
 
@@ -146,3 +148,13 @@ def test_mistakes_are_one_sentence_and_write_nothing(tmp_path, capsys):
         capsys, "reproduce", "ngsan", "--table", 1, "--data", "vatex:DIR", "--scale", "small", *output
     )
     assert not (tmp_path / "new").exists()
+
+
+def test_a_plan_is_told_and_a_figure_drawn(tmp_path, capsys):
+    rows = prints(capsys, *TABLE_4, "--output", tmp_path, "--dry-run", "--only", *ROWS).splitlines()
+    assert [(row.split("\t")[0], row.split("\t")[2]) for row in rows[2:]] == [(row, "2 runs to do") for row in ROWS]
+    save_model(tiny_captioner(geometric_bias=["content"]), tiny_processor(), tmp_path / "model")
+    figure = ["reproduce", "ngsan", "--figure", 4, "--output", tmp_path]
+    assert "figure-4.png" in prints(capsys, *figure, "--model", tmp_path / "model")
+    assert (tmp_path / "figure-4.png").stat().st_size > 1000
+    assert "--model" in fails(capsys, *figure)

@@ -1,13 +1,19 @@
 """Exported captioners whose graphs are run by PyTorch as they are, untraced: all of an export but its slow part."""
 
+import sys
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from hf_ngsan.exporting import Captioner, captioner, folder, graphs, write_exported_captioner
+
+NAMES = ("pixel_values", "input_ids", "attention_mask")
+"""Inputs of the two graphs of a dual encoder."""
 
 
 def use_eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,6 +32,19 @@ def use_eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return call
 
+    class Session:
+        def __init__(self, path, providers):
+            tower = kept[Path(path).name]
+            named = signature(getattr(tower.model, tower.features)).parameters
+            self.call, self.inputs = run(tower), [SimpleNamespace(name=name) for name in named if name in NAMES]
+
+        def get_inputs(self):
+            return self.inputs
+
+        def run(self, names, arrays):
+            return [self.call(arrays)["features"]]
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=Session))
     monkeypatch.setattr(graphs, "PACKAGES", ())
     monkeypatch.setattr(folder, "write_graph", remember)
     monkeypatch.setattr(captioner, "load_graph", lambda path, num_threads: run(kept[path.name]))

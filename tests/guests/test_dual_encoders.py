@@ -7,7 +7,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, CLIPConfig, CLIPModel
 
-from hf_ngsan.cli import main
+from hf_ngsan.cli import main, parse
+from hf_ngsan.commands.index import check
 from hf_ngsan.guests import register_guest
 from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
 from hf_ngsan.guests.dual_encoders import DualEncoder, dual_encoder_of
@@ -53,6 +54,7 @@ def test_embeddings_are_those_of_the_model(name, guest):
 
 def test_images_are_indexed_and_found(clip, guest, pictures, tmp_path, capsys):
     index = tmp_path / "photos.index"
+    assert check(parse(["index", "--model", str(clip), "--images", str(pictures), "--output", str(index)])) is None
     assert main(["index", "--model", str(clip), "--images", str(pictures), "--output", str(index)]) == 0
     model, processor = load_model(clip, "retrieval")
     encoder = dual_encoder_of(model, processor)
