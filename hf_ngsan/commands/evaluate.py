@@ -17,33 +17,6 @@ EPILOG = """examples:
   hf-ngsan evaluate --model runs/multi30k --data parallel:DIR,source=en,target=de --output translations.txt"""
 
 
-class TaskOptions:
-    """Evaluation options of all tasks in one parser, where several tasks may have the same option."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        from ..tasks.registry import TASKS, task_class
-
-        self.actions: dict[str, argparse.Action] = {}  # by their names in the parsed namespace
-        self.owners: dict[str, list[str]] = {}  # the tasks that have an option
-        for self.task in TASKS:
-            kind: Any = task_class(self.task)
-            self.group = parser.add_argument_group(f"for {kind.model_noun}")
-            if kind.writes_text:
-                add_shared(self, *GENERATION)
-            kind.add_evaluation_options(self)
-
-    def add_argument(self, name: str, **settings: Any) -> None:
-        dest = settings.get("dest", name.lstrip("-").replace("-", "_"))
-        if dest not in self.actions:
-            self.actions[dest] = self.group.add_argument(name, **settings)
-        self.owners.setdefault(dest, []).append(self.task)
-
-    def given(self, options: argparse.Namespace) -> dict[str, Any]:
-        """Returns the options that differ from their defaults, by their names in the namespace."""
-        values = {dest: getattr(options, dest) for dest in self.actions}
-        return {dest: value for dest, value in values.items() if value != self.actions[dest].default}
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model", nargs="+", help=f"{MODEL}; several models form an ensemble")
     add_shared(parser, *DATA, "--engine", "--num-processes")
@@ -51,7 +24,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--output", help="write captions (COCO results), ranks, translations or answers (VQA results)")
     recorded = "also write the scores and their settings into the folder of the model, for its card, or into a file"
     parser.add_argument("--record", nargs="?", const="", type=user_path, metavar="FILE", help=recorded)
-    parser.set_defaults(task_options=TaskOptions(parser))
+    from ..tasks.registry import TASKS, task_class
+
+    parser.conflict_handler = "resolve"  # several tasks may have an option
+    texts = parser.add_argument_group("for a model that writes text")
+    add_shared(texts, *GENERATION)
+    owners: dict[str, list[str]] = {}
+    for task in TASKS:
+        kind: Any = task_class(task)
+        group = parser.add_argument_group(f"for {kind.model_noun}")
+        kind.add_evaluation_options(group)
+        for action in group._group_actions + (texts._group_actions if kind.writes_text else []):
+            owners.setdefault(action.dest, []).append(task)
+    parser.set_defaults(owners=owners)
+
+
+def task_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the given options of tasks, whose defaults are `None` and `False`."""
+    values = {name: getattr(options, name) for name in options.owners}
+    return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 def check(options: argparse.Namespace) -> None:
@@ -62,11 +53,10 @@ def check(options: argparse.Namespace) -> None:
     if options.record == "" and (len(options.model) > 1 or not os.path.isdir(find_model_folder(options.model[0]))):
         raise ValueError("--record writes into the folder of one model; give one folder, or --record FILE.")
     task = task_of(load_config(options.model[0]))
-    own: TaskOptions = options.task_options
-    for dest in own.given(options):
-        if task not in own.owners[dest]:
-            nouns = " or ".join(task_class(owner).model_noun for owner in own.owners[dest])
-            raise ValueError(f"{own.actions[dest].option_strings[0]} is for {nouns}; leave it out for this model.")
+    for name in task_options(options):
+        if task not in options.owners[name]:
+            nouns = " or ".join(task_class(owner).model_noun for owner in options.owners[name])
+            raise ValueError(f"--{name.replace('_', '-')} is for {nouns}; leave it out for this model.")
     if options.output and task in TASKS and not task_class(task).has_results:
         raise ValueError(f"--output has nothing to write for {task_class(task).model_noun}; leave it out.")
 
@@ -77,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
     from ..sharing import record
     from ..tasks import evaluate
 
-    given = options.task_options.given(options)
+    given = task_options(options)
     given |= dict(given.pop("generate", ()))
     dataset = pick(options, "data", "split")
     evaluation = evaluate(options.model, **dataset, **pick(options, "limit", "batch_size", "engine"), **given)

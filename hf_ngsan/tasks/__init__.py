@@ -6,6 +6,7 @@ from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .captioning import CaptioningConfig, CaptioningTask
+    from .captioning_analysis import explain_counterfactual
     from .captioning_files import CaptionedImage
     from .captioning_generation import (
         CaptionEvaluation,
@@ -27,5 +28,6 @@ if TYPE_CHECKING:
     )
     from .registry import evaluate, load_training_config, register_task, task_class, train
     from .retrieval import PairEmbeddings, RetrievalConfig, RetrievalTask, embed_pairs, new_dual_encoder
+    from .retrieval_search import explain_pair
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)
