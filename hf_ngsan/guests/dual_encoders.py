@@ -8,7 +8,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partialmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -230,16 +230,12 @@ class ExportedModel(torch.nn.Module):
 
     device, dtype = torch.device("cpu"), torch.float32
 
-    def get_image_features(self, **inputs: torch.Tensor) -> torch.Tensor:
-        return self.run("image", inputs)
-
-    def get_text_features(self, **inputs: torch.Tensor) -> torch.Tensor:
-        return self.run("text", inputs)
-
-    def run(self, tower: str, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    def run(self, tower: str, **inputs: torch.Tensor) -> torch.Tensor:
         session = self.sessions[tower]
         arrays = {given.name: inputs[given.name].cpu().numpy() for given in session.get_inputs()}
         return torch.from_numpy(session.run(None, arrays)[0])
+
+    get_image_features, get_text_features = partialmethod(run, "image"), partialmethod(run, "text")
 
 
 def is_exported(folder: str | Path) -> bool:

@@ -101,22 +101,6 @@ class Captioned:
     boxes: list[list[float]]
 
 
-def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> list[Captioned]:
-    """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both."""
-    captioned, sequences = [], None
-    for given in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
-        inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
-        with torch.inference_mode():
-            generated = model.generate(**inputs)
-        sequences = generated if sequences is None else sequences
-        [scores] = text_scores(model, processor.tokenizer, inputs, sequences)
-        [(_, attention)] = word_attention(model, processor.tokenizer, inputs, sequences)
-        [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
-        words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
-        captioned.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
-    return captioned
-
-
 def explain_counterfactual(
     model: Any,
     processor: Any,
@@ -130,8 +114,19 @@ def explain_counterfactual(
 
     The changes are those of [`change_boxes`]; `before` and `after` have the fields of [`Captioned`].
     """
-    boxes = change_boxes(np.asarray(row["visual_boxes"], dtype=np.float32), change, region, other)
-    sides = before, after = explain_change(model, processor, row, boxes)
+    sides, sequences = [], None
+    boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
+    for given in (boxes, change_boxes(boxes, change, region, other).astype(np.float32)):
+        inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
+        with torch.inference_mode():
+            generated = model.generate(**inputs)
+        sequences = generated if sequences is None else sequences
+        [scores] = text_scores(model, processor.tokenizer, inputs, sequences)
+        [(_, attention)] = word_attention(model, processor.tokenizer, inputs, sequences)
+        [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
+        words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
+        sides.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
+    before, after = sides
     if figure is not None:
         names = list(row.get("objects") or map(str, range(len(boxes))))
         images = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
