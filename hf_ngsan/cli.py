@@ -42,10 +42,11 @@ COMMANDS = {
 }
 """Modules of all commands. Each has `SUMMARY`, whose first line describes it in the list of commands, `EPILOG`,
 `add_arguments(parser)` and `run(options)`, which returns an exit code or None. One with `--num-processes` also has
-`check(options)`, which finds mistakes before several processes start. One without `--batch-size` may have
-`TO_SAVE_MEMORY`, the advice for when memory runs out."""
+`check(options)`, which finds mistakes before several processes start."""
 PROGRAM = "hf-ngsan"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
+OUT_OF_MEMORY = """Memory has run out; use a smaller --batch-size (train: more training.gradient_accumulation_steps or a \
+lower evaluation.batch_size), or end other programs."""
 DESCRIPTION = "Geometry-aware image captioning and image-text retrieval."
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 EXAMPLES = """examples:
@@ -63,7 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     common, rest = common_parser().parse_known_args(arguments)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
-    options = argparse.Namespace()
     try:
         if common.modules:  # which may use what `import hf_ngsan` brings
             register()
@@ -89,9 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if common.debug:
             raise
         if is_out_of_memory(error):
-            advice = "use a smaller --batch-size, or " if hasattr(options, "batch_size") else ""
-            advice = getattr(getattr(options, "command", None), "TO_SAVE_MEMORY", advice)
-            tell_error(f"Memory has run out; {advice}end other programs.")
+            tell_error(OUT_OF_MEMORY)
         elif isinstance(error, ValueError | OSError | MissingPlotsError) or errno_of(error) in FULL_DISK:
             tell_error(sentence(error))
         elif not has_lost_another(error):

@@ -14,7 +14,6 @@ EPILOG = """examples:
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR --resume
   hf-ngsan train --config ngsan/scenes --stage auto
   hf-ngsan datasets    # kinds of datasets, for data.spec"""
-TO_SAVE_MEMORY = "use --resume, more training.gradient_accumulation_steps or a lower evaluation.batch_size, or "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
