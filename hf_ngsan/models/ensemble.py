@@ -34,14 +34,6 @@ class EnsembleCache(EncoderDecoderCache):
         for member in self.members:
             member.reorder_cache(beam_idx)
 
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        for member in self.members:
-            member.batch_repeat_interleave(repeats)
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        for member in self.members:
-            member.batch_select_indices(indices)
-
 
 class MeanLogProbabilities(LogitsProcessor):
     """Undoes the normalization at the beginning of each step of beam search, so that the mean itself scores beams."""

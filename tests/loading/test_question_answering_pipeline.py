@@ -6,6 +6,7 @@ import torch
 from datasets import Dataset
 
 from hf_ngsan import VisualQuestionAnsweringPipeline
+from hf_ngsan.models.pipeline_visual_question_answering import VisualQuestionAnsweringPipeline as TravellingPipeline
 from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
 from tests.tables import each_row
@@ -61,6 +62,15 @@ def test_inputs_of_all_kinds_give_the_same(of_features, rows):
             assert [answer["answer"] for answer in one] == [answer["answer"] for answer in other]
             np.testing.assert_allclose([a["score"] for a in one], [a["score"] for a in other], atol=1e-5)
     assert of_features(bare[0], question=QUESTIONS[0]) == expected[0]
+
+
+def test_the_travelling_pipeline_gives_the_same_answers(of_features, of_images, rows):
+    for pipe, inputs, question in ((of_features, rows, {}), (of_images, PHOTOS[:2], {"question": "a ball"})):
+        travelling = TravellingPipeline(model=pipe.model, processor=pipe.processor)
+        both = (travelling(inputs, top_k=2, **question), pipe(inputs, top_k=2, **question))
+        for found, expected in zip(*both, strict=True):
+            assert [answer["answer"] for answer in found] == [answer["answer"] for answer in expected]
+            assert [answer["score"] for answer in found] == pytest.approx([answer["score"] for answer in expected])
 
 
 def test_attention_is_that_of_regions_or_of_pixels(of_features, of_images, rows):

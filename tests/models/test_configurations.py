@@ -167,11 +167,19 @@ WRONG = {
         ({"hidden_size": 30}, r"hidden_size \(30\).*num_attention_heads \(4\)"),
         ({"hiden_size": 32}, "'hiden_size'.* hidden_size"),
         ({"vision_config": {"gridsize": [2, 2]}}, "'gridsize'.* grid_size"),
+        ({"absolute_geometry": True, "hidden_size": 36}, "absolute_geometry"),
+        ({"vision_config": {"grid_size": [2]}}, "grid_size"),
+        ({"vision_config": {"save_frozen_weights": False}}, "save_frozen_weights"),
+        ({"vision_config": {"backbone_config": {"model_type": "ngsan_vgg", "depths": [1]}}}, "depths"),
     ],
     "rstnet": [
         ({"geometry_fusion": "product"}, "geometry_fusion"),
         ({"language_model_config": {"text_encoder_config": TEXT_ENCODER, "vocab_size": 9}}, "vocab_size .*24.* 9"),
         ({"language_tokenization": "caption_ids", "vocab_size": 41}, "40 .* 41"),
+        (
+            {"language_tokenization": "caption_ids", "language_model_config": rstnet.tiny_language_model().config},
+            "word_p",
+        ),
         ({"adaptive_attention": False, "pretrained_language_model": "folder"}, "pretrained_language_model"),
     ],
     "rstnet_language_model": [
@@ -179,6 +187,7 @@ WRONG = {
     ],
     "spatial_captioner": [
         ({"attention_temperature": "length"}, "attention_temperature .*'length'.*'head_dim'"),
+        ({"position_embedding": "boxes", "hidden_size": 36}, "position_embedding"),
         ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size .*5.* 12"),
     ],
     "nsa_transformer": [
@@ -190,6 +199,9 @@ WRONG = {
     ],
     "mhsan": [
         ({"loss": "softest"}, "loss .*'softest'.*'info_nce'"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"frozen_text_layers": 1}, "frozen_text_layers"),
+        ({"save_frozen_weights": False}, "save_frozen_weights"),
         ({"text": {"hidden_size": 15, "bidirectional": True}}, r"hidden_size \(15\)"),
     ],
 }

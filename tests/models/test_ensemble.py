@@ -8,6 +8,7 @@ from tests.models import tiny
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.models.tiny import one_image, random_images
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
 
 LENGTHS = [6, 3, 4]
@@ -72,6 +73,16 @@ def test_beams_have_the_sum_of_the_means(options, members, images):
             mean_log_probabilities(members, image, words[:end])[words[end]].item() for end in range(1, len(words))
         )
         assert output.sequences_scores[row].item() == pytest.approx(expected, abs=1e-4)
+
+
+def test_images_and_beams_that_compete_are_those_of_a_captioner_alone():
+    """An ensemble of one captioner twice finds its captions, from features or pixels given by place or name."""
+    photos = pixel_processor()(images=PHOTOS[:2])["pixel_values"]
+    grids = rstnet.random_grids(2)["visual_features"]
+    for captioner, inputs in ((pixel_captioner(), photos), (rstnet.tiny_captioner(release=True, seed=5), grids)):
+        ensemble = EnsembleForConditionalGeneration([captioner, captioner])
+        expected = captioner.generate(inputs, num_beams=3, max_new_tokens=6)
+        assert ensemble.generate(inputs, num_beams=3, max_new_tokens=6).tolist() == expected.tolist()
 
 
 def test_members_that_do_not_go_together_are_named(members):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hf_ngsan.models import videos
 from hf_ngsan.models.image_processing_captioning import ImageError
 from hf_ngsan.models.videos import MAX_FRAMES, read_frames
 
@@ -13,22 +14,25 @@ CODECS = {"mp4": "libx264", "mov": "libx264", "mkv": "libx264", "webm": "libvpx-
 
 def write_clip(path, num_frames, rate=10, size=(32, 16), distance=None, frames=None):
     """Writes a clip whose frames become brighter; `distance` is that of key frames."""
-    suffix = str(path).rsplit(".", 1)[1]
     with av.open(str(path), "w") as file:
-        stream = file.add_stream(CODECS[suffix], rate=rate)
-        stream.width, stream.height = size
-        stream.pix_fmt = "rgb8" if suffix == "gif" else "yuv420p"
-        if distance:
-            stream.codec_context.gop_size = distance
-        for number in range(num_frames):
-            image = np.full((size[1], size[0], 3), 255 * number / max(1, num_frames - 1), np.uint8)
-            if frames is not None:
-                image = np.asarray(frames[number])
-            for packet in stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")):
-                file.mux(packet)
-        for packet in stream.encode():
-            file.mux(packet)
+        write_frames(file, CODECS[str(path).rsplit(".", 1)[1]], num_frames, rate, size, distance, frames)
     return path
+
+
+def write_frames(file, codec, num_frames, rate=10, size=(32, 16), distance=None, frames=None):
+    stream = file.add_stream(codec, rate=rate)
+    stream.width, stream.height = size
+    stream.pix_fmt = "rgb8" if codec == "gif" else "yuv420p"
+    if distance:
+        stream.codec_context.gop_size = distance
+    for number in range(num_frames):
+        image = np.full((size[1], size[0], 3), 255 * number / max(1, num_frames - 1), np.uint8)
+        if frames is not None:
+            image = np.asarray(frames[number])
+        for packet in stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")):
+            file.mux(packet)
+    for packet in stream.encode():
+        file.mux(packet)
 
 
 def brightness(clip):
@@ -49,6 +53,23 @@ def test_a_frame_every_so_many_seconds_and_no_frame_twice(tmp_path):
     assert len(read_frames(path, num_frames=100).images) == 40
     assert read_frames(path.read_bytes(), num_frames=1).seconds == pytest.approx([2], abs=0.11)
     assert len(read_frames(write_clip(tmp_path / "one.mp4", 1), num_frames=8).images) == 1
+
+
+def test_long_gaps_are_jumped_over_to_the_frames_that_decoding_finds(tmp_path, monkeypatch):
+    path = write_clip(tmp_path / "clip.mp4", 120, distance=10)
+    expected = read_frames(path, num_frames=5)
+    monkeypatch.setattr(videos, "SEEK_SECONDS", 0.5)
+    found = read_frames(path, num_frames=5)
+    assert found.seconds == expected.seconds and brightness(found) == brightness(expected)
+
+
+def test_a_file_that_does_not_say_its_length_is_decoded_for_it(tmp_path):
+    path = tmp_path / "clip.mkv"
+    with av.open(str(path), "w", options={"live": "1"}) as file:
+        write_frames(file, "libx264", 40)
+    with av.open(str(path)) as file:
+        assert file.duration is None
+    assert read_frames(path, num_frames=4).seconds == pytest.approx([0.5, 1.5, 2.5, 3.5], abs=0.11)
 
 
 def test_other_files_and_numbers_are_refused(tmp_path):

@@ -7,7 +7,7 @@ from hf_ngsan.models.configuration_rstnet import RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
 from tests.models.loops import attend, normalize, sinusoid
 from tests.models.rstnet.test_paper import fed
-from tests.models.rstnet.tiny import SIZES, TEXT_ENCODER, VOCAB_SIZE, tiny_language_model
+from tests.models.rstnet.tiny import SIZES, TEXT_ENCODER, VOCAB_SIZE, random_grids, tiny_captioner, tiny_language_model
 from tests.tables import each_row
 
 WORDS = torch.tensor([[1, 5, 6, 7, 9, 4], [1, 8, 5, 11, 12, 3]])
@@ -68,6 +68,28 @@ def test_a_word_is_the_mean_of_its_pieces_also_after_loading(tmp_path):
     loaded = AutoModel.from_pretrained(tmp_path)
     assert type(loaded) is RSTNetLanguageModel and loaded.config.max_word_pieces == 2
     assert torch.equal(loaded(WORDS).logits, model(WORDS).logits)
+
+
+@torch.no_grad()
+def test_labels_alone_are_read_behind_the_start():
+    model, labels = tiny_language_model(), torch.tensor([[5, 6, 7, 2], [8, 2, -100, -100]])
+    expected = model(torch.tensor([[1, 5, 6, 7], [1, 8, 2, 0]]), labels=labels)
+    found = model(labels=labels)
+    torch.testing.assert_close(found.loss, expected.loss)
+    words = [model(torch.tensor([row])).logits[0].log_softmax(-1) for row in ([1, 5, 6, 7], [1, 8])]
+    picked = [words[row][place, token] for row, place in (labels >= 0).nonzero() for token in [labels[row, place]]]
+    torch.testing.assert_close(found.loss, -torch.stack(picked).mean(), **CLOSE)
+
+
+@torch.no_grad()
+def test_a_larger_vocabulary_keeps_the_words_before():
+    captioner, grids = tiny_captioner(), random_grids(3)
+    captioner.model.decoder.language_model.align_vocabulary(["word"] * VOCAB_SIZE, lambda word: [7, 8])
+    before = captioner(**grids, decoder_input_ids=WORDS[:1].expand(3, -1)).logits
+    captioner.resize_token_embeddings(VOCAB_SIZE + 5)
+    after = captioner(**grids, decoder_input_ids=WORDS[:1].expand(3, -1)).logits
+    assert after.shape[-1] == VOCAB_SIZE + 5 == captioner.model.decoder.language_model.lm_head.out_features
+    torch.testing.assert_close(after[..., :VOCAB_SIZE], before, **CLOSE)
 
 
 def test_weights_of_a_trained_text_encoder_are_loaded(tmp_path):
