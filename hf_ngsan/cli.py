@@ -45,8 +45,8 @@ COMMANDS = {
 `check(options)`, which finds mistakes before several processes start."""
 PROGRAM = "hf-ngsan"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
-OUT_OF_MEMORY = """Memory has run out; use a smaller --batch-size (train: more training.gradient_accumulation_steps or a \
-lower evaluation.batch_size), or end other programs."""
+OUT_OF_MEMORY = """Memory has run out; use a smaller --batch-size (train: more training.gradient_accumulation_steps, \
+a lower evaluation.batch_size), or end other programs."""
 DESCRIPTION = "Geometry-aware image captioning and image-text retrieval."
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 EXAMPLES = """examples:

@@ -219,7 +219,7 @@ def write_facts(folder: Path, facts: CardFacts) -> None:
             save_figure(plot_training_curve(facts.history, score), folder / TRAINING_CURVE)
     if facts.evaluations:
         weights = weights_checksum(folder)  # the same weights may be in other files now
-        write_evaluations(folder, [replace(one, weights=weights) for one in facts.evaluations])
+        write_evaluations(folder, [replace(evaluation, weights=weights) for evaluation in facts.evaluations])
 
 
 def files_of(folder: Path) -> list[str]:

@@ -117,7 +117,9 @@ def test_the_share_of_a_head_is_what_the_similarity_loses_without_it(name, tmp_p
 
 def perturbed_loss(encoder: DualEncoder, photo, text: str, amount: float = 1e-3) -> float:
     """What the similarity loses where the first head of the last vision layer attends a little less, by `amount`."""
-    *_, last = (one for one in encoder.model.vision_model.modules() if hasattr(one, "v_proj") or hasattr(one, "value"))
+    *_, last = (
+        part for part in encoder.model.vision_model.modules() if hasattr(part, "v_proj") or hasattr(part, "value")
+    )
     value = last.v_proj if hasattr(last, "v_proj") else last.value
 
     def similarity() -> float:
