@@ -18,21 +18,20 @@ from flickr8k_checkpoint import config_anywhere, write_files
 
 from hf_ngsan.demo.training import (
     CHANCE,
-    FROM_PIXELS,
+    SEARCH,
     VARIANTS,
-    calm_logs,
-    folder_name,
     read_scores,
     scenes_config,
     train_and_score,
 )
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
-from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.loading.models import load_captioner, quiet_loading
+from hf_ngsan.reproduction import folder_name
 from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, fingerprints_of
 from hf_ngsan.tasks import CaptioningTask
 from hf_ngsan.training.task import Evaluation
 
-MODELS = [*VARIANTS, FROM_PIXELS]
+MODELS = [name for name in VARIANTS if name != SEARCH]
 COLUMNS = {
     "CIDEr-D": ("cider_d", "{:.2f}"),
     "BLEU-4": ("bleu_4", "{:.3f}"),
@@ -96,7 +95,7 @@ def parse_arguments() -> argparse.Namespace:
 def score(variant: str, seed: int, output: Path) -> dict[str, float]:
     """Returns scores of one run, read if they are there, else trained for and measured."""
     config = scenes_config(variant, output / f"{folder_name(variant)}-{seed}", seed, {"training": {"num_threads": 1}})
-    with calm_logs():
+    with quiet_loading():
         return read_scores(config) or train_and_score(config)
 
 

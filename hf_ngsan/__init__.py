@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .io.packaged import packaged_model
     from .loading.hub import save_for_hub
     from .loading.models import load_model
-    from .loading.pipelines import ImageToTextPipeline, TranslationPipeline, VisualQuestionAnsweringPipeline
+    from .loading.pipelines import ImageToTextPipeline, VisualQuestionAnsweringPipeline
     from .models.configuration_mcan import MCANConfig
     from .models.configuration_mhsan import MHSANConfig
     from .models.configuration_ngsan import NGSANConfig
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration, SpatialCaptionerModel
     from .models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
     from .models.modeling_vision import VisionModel
+    from .models.pipeline_translation import TranslationPipeline
     from .models.processing_mcan import MCANProcessor
     from .models.processing_mhsan import MHSANProcessor
     from .models.processing_ngsan import NGSANProcessor

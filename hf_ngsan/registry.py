@@ -48,7 +48,7 @@ MODEL_TYPES = {
 PIPELINES = {  # of this package, by the tasks of its configurations' `remote_pipelines`
     "image-to-text": "hf_ngsan.loading.pipelines:CaptioningPipeline",
     "visual-question-answering": "hf_ngsan.loading.pipelines:VisualQuestionAnsweringPipeline",
-    "translation": "hf_ngsan.loading.pipelines:TranslationPipeline",
+    "translation": "hf_ngsan.models.pipeline_translation:TranslationPipeline",
 }
 IMAGE_TEXT_TO_TEXT = "hf_ngsan.loading.pipelines.ImageTextToTextPipeline"  # else transformers' own
 COMMAND_LINE = ("hf-ngsan", "hf-ngsan.exe", "hf_ngsan.cli")

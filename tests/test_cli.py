@@ -8,7 +8,7 @@ import pytest
 
 from hf_ngsan.cli import COMMANDS, main, parse
 from hf_ngsan.data.readers import READERS
-from hf_ngsan.io import UserModuleError, import_user_module
+from hf_ngsan.io import import_user_module
 from tests.commands.running import heavy_imports, prints
 from tests.tables import each_row
 
@@ -149,7 +149,7 @@ def test_modules_that_cannot_be_imported(project):
         ("typo", "SyntaxError"),
         ("./does_nothing.py", "./does_nothing.py"),
     ):
-        with pytest.raises(UserModuleError, match=f"^--import: .*{fact}"):
+        with pytest.raises(ValueError, match=f"^--import: .*{fact}"):
             import_user_module(name, "--import")
 
 

@@ -2,16 +2,14 @@
 
 import builtins
 import json
-import shutil
 
 import pytest
 from PIL import Image
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
-from hf_ngsan.loading.models import ModelFolderError, load_captioner, load_model
-from hf_ngsan.models.configuration_hub import imports_of_parts
-from hf_ngsan.sharing import check_checkpoint, write_checkpoint
+from hf_ngsan.loading.models import load_captioner, load_model
+from hf_ngsan.sharing import write_checkpoint
 from tests.tables import each_row
 
 from .hub_stub import REPOSITORY
@@ -146,45 +144,3 @@ def test_a_backbone_of_transformers_asks_for_no_code(tmp_path):
     change(tmp_path / "config.json", **described)
     with pytest.raises(ValueError, match=r"bert|trust_remote_code"):
         load_captioner(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shared") / "model"
-    write_checkpoint(tiny_translator(), tiny_tokenizer(), folder, REPOSITORY)
-    return folder
-
-
-CHANGES = {
-    "another reference": lambda folder: change(folder / "config.json", auto_map={"AutoModel": "geometry.Thing"}),
-    "the tokenizer": lambda folder: change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "a.B"]}),
-    "text": lambda folder: change(folder / "tokenizer_config.json", auto_map="code_of_stranger.Thing"),
-    "a part of it": lambda folder: change(folder / "generation_config.json", deep=[{"auto_map": {"AutoModel": "a.B"}}]),
-    "a pipeline": lambda folder: change(folder / "config.json", custom_pipelines={"x": {"impl": "a.B"}}),
-    "changed code": lambda folder: (folder / "attention.py").write_text(CODE),
-    "more code": lambda folder: (folder / "code_of_stranger.py").write_text(CODE),
-    "a way of generation": lambda folder: (
-        (folder / "custom_generate").mkdir(),
-        (folder / "custom_generate" / "generate.py").write_text(CODE),
-    ),
-    "a list of parts that runs": lambda folder: (folder / "parts.py").write_text(imports_of_parts(["geometry"]) + CODE),
-    "a part of others": lambda folder: (
-        (folder / "parts.py").write_text(imports_of_parts(["code_of_stranger"])),
-        (folder / "code_of_stranger.py").write_text(CODE),
-    ),
-    "a handler": lambda folder: (folder / "handler.py").write_text(CODE),
-}
-
-
-@each_row("name", CHANGES)
-def test_a_folder_with_code_of_others_is_not_loaded(name, shared, tmp_path, monkeypatch):
-    def started(*arguments, **options):
-        pytest.fail("it was loaded")
-
-    monkeypatch.setattr("hf_ngsan.sharing.upload.subprocess.run", started)
-    shutil.copytree(shared, tmp_path / "model")
-    if name == "another reference":
-        (tmp_path / "model" / "geometry.py").unlink()
-    CHANGES[name](tmp_path / "model")
-    with pytest.raises(ModelFolderError):
-        check_checkpoint(tmp_path / "model")

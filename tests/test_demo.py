@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
 from hf_ngsan.data import load_data
-from hf_ngsan.demo import page
+from hf_ngsan.demo import page, training
 from hf_ngsan.demo.page import describe, load_captioners_of_scenes, scene_to_change
-from hf_ngsan.demo.training import COMPARED, FROM_PIXELS, VARIANTS, main, scenes_config, search_config
+from hf_ngsan.demo.training import COMPARED, FROM_PIXELS, SEARCH, VARIANTS, main, scenes_config
 from hf_ngsan.io import packaged
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
+from hf_ngsan.reproduction import folder_name
 from tests.commands.running import prints
 
 TINY = {
@@ -37,15 +39,28 @@ TINY_SEARCH = {
     "data": {"spec": "scenes:size=24,validation=4,test=12,descriptions=true"},
     "training": TINY["training"],
 }
-TINY_DEMO = {"changes": TINY, "pixel_changes": TINY_PIXELS, "search_changes": TINY_SEARCH}
+TINY_DEMO = {**dict.fromkeys(COMPARED, TINY), FROM_PIXELS: TINY_PIXELS, SEARCH: TINY_SEARCH}
+
+
+class InThisProcess(Executor):
+    """Trains here what the demo trains in processes side by side."""
+
+    def __init__(self, *arguments, **more) -> None:
+        pass
+
+    def submit(self, work, config):
+        result = Future()
+        result.set_result(work(config))
+        return result
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """The folder of a tiny `demo --train`, and what it printed."""
     folder = tmp_path_factory.mktemp("demo") / "new" / "demo"
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert main(folder, **TINY_DEMO) == 0
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(training, "ProcessPoolExecutor", InThisProcess)
+        assert main(folder, changes=TINY_DEMO) == 0
     return folder, printed.getvalue()
 
 
@@ -55,20 +70,19 @@ def read(folder: Path) -> dict[str, bytes]:
 
 def test_variants_differ_in_their_model_alone():
     configs = [scenes_config(name, Path("run")).to_dict() for name in ("SAN", "NG-SAN", "NG-SAN signed")]
-    assert set(COMPARED) <= {*VARIANTS, FROM_PIXELS}
+    assert {*COMPARED} <= {*VARIANTS}
     models = [config.pop("model") for config in configs]
     assert configs[0] == configs[1] == configs[2]
     assert models[0] == {**models[1], "query_norm": None, "geometric_bias": []}
     assert models[2] == {**models[1], "geometry_features": "signed"}
     assert models[1]["geometric_bias"] == ["query", "key"]  # eq. 12 + eq. 13
-    pixels, search = scenes_config(FROM_PIXELS, Path("run"), 3), search_config(Path("run"), 3)
+    pixels, search = scenes_config(FROM_PIXELS, Path("run"), 3), scenes_config(SEARCH, Path("run"), 3)
     assert pixels.data.spec == "scenes:size=16000,validation=200,test=500,images=true,image_size=64,seed=3"
     assert search.data.spec == "scenes:size=3000,validation=200,test=200,descriptions=true,seed=3"
     assert (pixels.training.seed, pixels.output_dir, search.model["text_config"]["hidden_size"]) == (3, Path("run"), 64)
     assert (search.training.batch_size, search.training.drop_last, search.evaluation.every_epochs) == (50, False, 8)
 
 
-@pytest.mark.slow
 def test_the_table_has_the_scores_of_the_runs(demo):
     folder, printed = demo
     for name in COMPARED:
@@ -84,7 +98,6 @@ def test_the_table_has_the_scores_of_the_runs(demo):
     assert "SAN: trained in" in printed
 
 
-@pytest.mark.slow
 def test_the_saved_model_captions_and_explains(demo):
     folder, printed = demo
     entries = json.loads((folder / "captions.json").read_text())
@@ -100,7 +113,6 @@ def test_the_saved_model_captions_and_explains(demo):
     assert config["geometry_features"] == "signed"
 
 
-@pytest.mark.slow
 def test_a_drawing_goes_through_the_pipeline(demo):
     folder, printed = demo
     with Image.open(folder / "scene.png") as drawing:
@@ -114,7 +126,6 @@ def test_a_drawing_goes_through_the_pipeline(demo):
     assert (folder / "words.png").is_file() == bool(answer["generated_text"])
 
 
-@pytest.mark.slow
 def test_scenes_are_found_by_words(demo, capsys):
     folder, printed = demo
     with Image.open(folder / "hits.png") as figure:
@@ -135,7 +146,7 @@ def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capfd):
     folder, _ = demo
     before, verbosity = read(folder), transformers_logging.get_verbosity()
     (folder / "figure.png").unlink()
-    assert main(folder, **TINY_DEMO) == 0
+    assert main(folder, changes=TINY_DEMO) == 0
     assert read(folder) == before
     printed = capfd.readouterr()
     assert "trained already" in printed.out and "trained in" not in printed.out
@@ -143,11 +154,18 @@ def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capfd):
     assert transformers_logging.get_verbosity() == verbosity and transformers_logging.is_progress_bar_enabled()
 
 
+@pytest.mark.slow
+def test_trainings_side_by_side_have_the_same_results(demo, tmp_path, capsys):
+    assert main(tmp_path, changes=TINY_DEMO) == 0
+    for name in (*COMPARED, SEARCH):
+        of_both = [json.loads((root / folder_name(name) / "scores.json").read_text()) for root in (tmp_path, demo[0])]
+        assert of_both[0] == {**of_both[1], "training_seconds": of_both[0]["training_seconds"]}, name
+
+
 def sources_of(html: str) -> list[str]:
     return re.findall(r"""(?:src|href)=["']([^"']*)""", html)
 
 
-@pytest.mark.slow
 def test_the_page_has_scenes_photographs_and_searches_and_loads_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(packaged, "PHOTOGRAPHS", {"officer": packaged.PHOTOGRAPHS["officer"]})
     monkeypatch.setattr(page, "NUM_DRAWINGS", 2)
@@ -182,6 +200,16 @@ def test_only_the_signed_geometry_follows_an_exchange():
     )
     for name in ("SAN", "NG-SAN"):
         assert {said["before"][name].is_true, said["after"][name].is_true} == {True, False}, name
+
+
+def test_the_command_makes_the_page_or_trains(tmp_path, capsys, monkeypatch):
+    asked = []
+    for module in (page, training):
+        monkeypatch.setattr(module, "main", lambda name=module.__name__, **options: asked.append((name, options)))
+    for more in ((), ("--train",)):
+        prints(capsys, "demo", "--output", tmp_path, "--seed", 3, *more)
+    options = {"output": str(tmp_path), "seed": 3}
+    assert asked == [(page.__name__, options), (training.__name__, options)]
 
 
 @pytest.mark.slow

@@ -11,15 +11,7 @@ import pytest
 from matplotlib.cbook import get_sample_data
 
 from hf_ngsan.cli import parse
-from hf_ngsan.demo.training import (
-    FROM_PIXELS,
-    SHOWN,
-    scenes_config,
-    search_config,
-    search_scenes,
-    use,
-    use_on_pixels,
-)
+from hf_ngsan.demo.training import FROM_PIXELS, SEARCH, SHOWN, scenes_config, search_scenes, use, use_on_pixels
 from hf_ngsan.io.packaged import find_config
 from hf_ngsan.tasks import load_training_config, train
 from tests.tables import each_row
@@ -62,7 +54,7 @@ def folder_of_the_demo(tmp_path_factory):
     output = folder / "runs" / "demo"
     of_regions = scenes_config(SHOWN, output / "regions", changes=TINY)
     of_pixels = scenes_config(FROM_PIXELS, output / "pixels", changes=TINY_PIXELS)
-    searching = search_config(output / "mhsan", changes=TINY_SEARCH)
+    searching = scenes_config(SEARCH, output / "mhsan", changes=TINY_SEARCH)
     for config in (of_regions, of_pixels, searching):
         train(config)
     use(of_regions, output)

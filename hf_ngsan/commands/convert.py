@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from ..data.annotations import FORMATS as ANNOTATION_FORMATS
-from ..data.formats import CONVENTIONS, FORMATS
+from ..data.formats import BOX_ORDERS, FORMATS
 from .arguments import add_shared, pick, print_skipped, user_path
 
 SUMMARY = """Convert files of features or captions into a dataset.
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--output", required=True, metavar="DIR", help="new folder")
     add("--from", dest="source_format", choices=list(FORMATS), help="format of the inputs, listed below (recognised)")
     add_shared(parser, "--dtype", "--grid-size", "--skip-errors")
-    add("--boxes", choices=CONVENTIONS, help="convention of the boxes in the inputs (xyxy, in pixels or normalized)")
+    add("--boxes", choices=BOX_ORDERS, default="xyxy", help="order of the boxes, in pixels or not (%(default)s)")
     add("--split", metavar="NAME", help="value of the column 'split' if the annotations have none: train, test, ...")
     add_shared(parser, "--images-per-shard", default=256, help="images per shard (%(default)s)")
 

@@ -37,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--wait-ms", type=at_most(1000, 0), default=5, metavar="MS", help=wait)
     for field, (name, default, what) in LIMITS.items():
         add(name, dest=field, type=positive_int, default=default, metavar="N", help=f"maximal {what} (%(default)s)")
-    add("--allow-urls", action="store_true", help="also read images from http(s) URLs, never from private addresses")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -56,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
     model, processor = load_on_device(options.model, "captioning", options.engine)
     if not reads_images(model.config):
         raise ValueError(f"{options.model} reads no images; give it a vision encoder with hf-ngsan attach-vision.")
-    limits = ServingLimits(**pick(options, *LIMITS, "batch_size", "wait_ms", "allow_urls"))
+    limits = ServingLimits(**pick(options, *LIMITS, "batch_size", "wait_ms"))
     with listen(options.host, options.port) as listening:
         pipeline = CaptioningPipeline(model=model, processor=processor)
         app = OwnHosts(create_app(pipeline, limits, name=options.model), options.host, options.allowed_host)

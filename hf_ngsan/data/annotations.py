@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .coco_files import Record, checked_record, images_by_id, in_order, number_of, read_json, records_of
+from .coco_files import Record, checked_record, in_order, known_id, number_of, read_json, records_by_id, records_of
 from .errors import DataError
 
 SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
@@ -17,10 +17,8 @@ CAPTIONS_OF_VATEX = {"en": "enCap", "zh": "chCap"}
 CHINESE_CHARACTER = re.compile(
     "([\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
 )
-MAX_LISTED = 10
-"""Images that a message lists."""
-NAMES = ("cocoid", "videoID", "image_id", "id", "filename")
-"""Fields that name the image of a record, in lists of skipped records."""
+MAX_LISTED = 10  # images that a message lists
+NAMES = ("cocoid", "videoID", "image_id", "id", "filename")  # that name the image of a skipped record
 
 
 @dataclass(frozen=True)
@@ -81,14 +79,12 @@ def is_coco(document: Any) -> bool:
 
 def coco_records(document: dict, path: Path) -> list[Record]:
     """Returns the images of a file, with `captions` if its annotations have any."""
-    images = images_by_id(document, path)
+    images = records_by_id(document, "images", path)
     if not has_any(document.get("annotations"), "caption"):
         return list(images.values())
     captions: dict[int, list[str]] = {image_id: [] for image_id in images}
     for annotation in in_order(records_of(document, "annotations", path)):
-        image_id, text = annotation.integer("image_id"), annotation.text("caption")
-        if image_id not in captions:
-            raise annotation.error("image_id", "must be that of one of the 'images'")
+        image_id, text = known_id(annotation, "image_id", captions), annotation.text("caption")
         captions[image_id] += [text] if text else []
     return [Record(image.where, {**image.fields, "captions": captions[image_id]}) for image_id, image in images.items()]
 
@@ -123,15 +119,10 @@ def read_karpathy_image(image: Record) -> AnnotatedImage:
     split = SPLITS.get(image.string("split"))
     if split is None:
         raise image.error("split", f"must be one of {', '.join(SPLITS)}")
-    captions = []
-    for sentence in image.records("sentences"):
-        tokens = sentence.fields.get("tokens")
-        if not isinstance(tokens, list) or not tokens:
-            raise sentence.error("tokens", "must have one word at least")
-        captions.append(sentence.text("raw") or " ".join(map(str, tokens)))
-    if not captions:
-        raise image.error("sentences", "must have one caption at least")
-    return AnnotatedImage(image_id, stem, tuple(captions), split)
+    captions = tuple(sentence.text("raw") for sentence in image.records("sentences"))
+    if not captions or not all(captions):
+        raise image.error("sentences", "must have one caption at least, and none without a word")
+    return AnnotatedImage(image_id, stem, captions, split)
 
 
 def is_vatex_captions(document: Any) -> bool:
@@ -200,19 +191,6 @@ class Annotations:
         self.by_name = {image.name: image for image in self.images if image.name is not None}
         ids = (number_of(image.name or "") if image.image_id is None else image.image_id for image in self.images)
         self.by_id = {number: image for number, image in zip(ids, self.images, strict=True) if number is not None}
-
-    def __bool__(self) -> bool:
-        return bool(self.paths)
-
-    def find(self, image_id: int, name: str, is_numbered: bool) -> AnnotatedImage | None:
-        """Returns the annotations of an image with features, by its id, or by its name if the id is only a place."""
-        return self.by_id.get(image_id) if is_numbered else self.by_name.get(name)
-
-    def missing(self, image_ids: Collection[int], names: Collection[str]) -> list[int | str]:
-        """Returns ids, or names if `names` are given, of annotated images without features."""
-        if names:
-            return [name for name in self.by_name if name not in names]
-        return [image_id for image_id in self.by_id if image_id not in image_ids]
 
 
 def listing(values: Collection[object]) -> str:

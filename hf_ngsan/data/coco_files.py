@@ -4,7 +4,7 @@ import json
 import operator
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -12,8 +12,7 @@ from ..io.files import write_output
 from .errors import DataError
 
 NUMBERED_NAME = re.compile(r"(?:COCO_[A-Za-z0-9]+_)?([0-9]{1,18})(?:\.jpe?g)?")
-HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-"""A lone surrogate, which JSON can escape and UTF-8 cannot encode."""
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # a lone surrogate, which JSON can escape and UTF-8 cannot encode
 
 
 class Record(NamedTuple):
@@ -74,17 +73,9 @@ def read_results(path: str | os.PathLike) -> dict[int | str, str]:
     The file is a JSON list of `{"image_id", "caption"}`, one an image, or JSON lines with such an object each. Image
     ids are integers or strings; `7` and `"7"` name the same image. A DataError names what is wrong.
     """
-    document, records = read_json_or_lines(path)
-    if records is None:
-        if not isinstance(document, list):
-            raise DataError(
-                f'{path} holds no results: they are a JSON list of objects with "image_id" and "caption", or one such '
-                "object a line."
-            )
-        records = [checked_record(f"{path}, row {number}", row) for number, row in enumerate(document)]
     captions: dict[int | str, str] = {}
     places: dict[str, str] = {}
-    for record in records:
+    for record in captioned_records(path):
         image_id, caption = record.identifier("image_id"), record.string("caption")
         if str(image_id) in places:
             first = places[str(image_id)].removeprefix(f"{path}, ")
@@ -101,11 +92,9 @@ def read_references(path: str | os.PathLike) -> dict[int | str, list[str]]:
     The file is a COCO captions file, a JSON object `{"annotations": [{"image_id", "id", "caption"}]}`, or JSON lines
     with an annotation each. `7` and `"7"` name the same image. A DataError names what is wrong.
     """
-    document, lines = read_json_or_lines(path)
-    annotations = records_of(document, "annotations", path) if lines is None else lines
     names: dict[str, int | str] = {}
     references: dict[int | str, list[str]] = {}
-    for annotation in in_order(annotations):
+    for annotation in in_order(captioned_records(path)):
         image_id = annotation.identifier("image_id")
         image_id = names.setdefault(str(image_id), image_id)
         references.setdefault(image_id, []).append(annotation.string("caption"))
@@ -151,8 +140,6 @@ def write_caption_file(
         images.append({"id": image_id})
         for text in texts:
             annotations.append({"image_id": image_id, "id": len(annotations) + 1, "caption": text})
-    if not images:
-        raise ValueError(f"There are no images to write to {path}.")
     # coco-caption fails without the first three
     content = {"info": {}, "licenses": [], "type": "captions", "images": images, "annotations": annotations}
     write_output(path, json.dumps(content, ensure_ascii=False))
@@ -178,14 +165,23 @@ def id_order(image_id: int | str) -> tuple[bool, int, str]:
     return not is_integer, int(text) if is_integer else 0, text
 
 
-def images_by_id(content: object, path: str | os.PathLike) -> dict[int, Record]:
-    images: dict[int, Record] = {}
-    for image in records_of(content, "images", path):
-        image_id = image.integer("id")
-        if image_id in images:
-            raise DataError(f"{image.where}: image id {image_id} is there twice; image ids must be unique.")
-        images[image_id] = image
-    return images
+def records_by_id(content: object, key: str, path: str | os.PathLike) -> dict[int, Record]:
+    """Returns the objects of the list `key` of a COCO file by their `id`; raises a DataError for an id of two."""
+    records: dict[int, Record] = {}
+    for record in records_of(content, key, path):
+        number = record.integer("id")
+        if number in records:
+            raise DataError(f"{record.where}: id {number} is there twice; ids must be unique.")
+        records[number] = record
+    return records
+
+
+def known_id(record: Record, field: str, known: Container[int]) -> int:
+    """Returns a field that is the id of another record; raises a DataError for an unknown one."""
+    number = record.integer(field)
+    if number not in known:
+        raise record.error(field, "must be the id of one of the images or categories of the file")
+    return number
 
 
 def records_of(content: object, key: str, path: str | os.PathLike) -> list[Record]:
@@ -205,19 +201,20 @@ def in_order(annotations: Iterable[Record]) -> list[Record]:
 
 def read_json(path: str | os.PathLike) -> object:
     """Reads a JSON file; raises a DataError for anything else, and an OSError for a file that cannot be read."""
-    values = read_values(path)
-    if len(values) > 1:
-        raise DataError(f"{path} is not valid JSON (line {values[1][0]}: there is more after the end).")
-    return values[0][1]
+    [(_, document), *more] = read_values(path)
+    if more:
+        raise DataError(f"{path} is not valid JSON (line {more[0][0]}: there is more after the end).")
+    return document
 
 
-def read_json_or_lines(path: str | os.PathLike) -> tuple[object, list[Record] | None]:
-    """Reads JSON, as `(document, None)`, or JSON lines of objects with an image id, as `(None, records)`."""
-    values = read_values(path)
-    document = values[0][1]
-    if len(values) == 1 and not (isinstance(document, dict) and "image_id" in document):
-        return document, None
-    return None, [checked_record(f"{path}, line {line}", value) for line, value in values]
+def captioned_records(path: str | os.PathLike) -> list[Record]:
+    """Reads objects with an image id and a caption: a list, one in each line, or the `annotations` of a COCO file."""
+    [(_, document), *more] = read_values(path)
+    if more or (isinstance(document, dict) and "image_id" in document):
+        return read_json_lines(path)
+    if isinstance(document, list):
+        return [checked_record(f"{path}, row {number}", row) for number, row in enumerate(document)]
+    return records_of(document, "annotations", path)
 
 
 def read_json_lines(path: str | os.PathLike) -> list[Record]:

@@ -10,8 +10,7 @@ from .errors import DataError
 from .sampler import digest
 
 Row = Mapping[str, Any]
-IGNORED_LABEL = -100
-"""Of a token that is no target, as transformers and PyTorch have it."""
+IGNORED_LABEL = -100  # of a token that is no target, as transformers and PyTorch have it
 
 
 class CaptionCollator:
@@ -111,16 +110,17 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
     for column in ("frames", "video"):
         if all(row.get("visual_features") is None and row.get(column) is not None for row in rows):
             return {"videos": [row[column] for row in rows]}
-    if any(row.get("visual_features") is None for row in rows):
+    without = [row.get("image_id") for row in rows if row.get("visual_features") is None]
+    if without:
         images = [row.get("image") for row in rows]
-        missing = next((row for row, image in zip(rows, images, strict=True) if image is None), None)
-        if missing is not None:
-            raise DataError(f"{name_of(missing)} has neither visual_features nor an image.")
+        if any(image is None for image in images):
+            raise DataError(f"The row with image_id {without[0]} has no visual_features, and not every row an image.")
         return {"images": images}
     boxes = [row.get("visual_boxes") for row in rows]
     having = [box is not None and np.ndim(box) > 0 for box in boxes]  # datasets with Array2D read None as NaN
     if any(having) and not all(having):
-        raise DataError(f"{name_of(rows[having.index(False)])} has no visual_boxes, but other rows of the batch have.")
+        missing = rows[having.index(False)].get("image_id")
+        raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch have.")
     return {
         "visual_features": [np.asarray(row["visual_features"]) for row in rows],
         "visual_boxes": [np.asarray(box) for box in boxes] if all(having) else None,
@@ -129,7 +129,3 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
 
 def pick(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:
     return [missing if place is None else values[place] for place in places]
-
-
-def name_of(row: Row) -> str:
-    return f"The row with image_id {row['image_id']}" if "image_id" in row else "A row"

@@ -17,19 +17,14 @@ from datasets.formatting import NumpyFormatter, _register_formatter
 from datasets.formatting.formatting import NumpyArrowExtractor
 from tqdm.auto import tqdm
 
-from .errors import DataError
+from .errors import DataError, naming_damage
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
-WHOLE_ARRAYS = "hf_ngsan_whole_arrays"
-"""Name of the format of [`WholeArrayFormatter`]."""
-DTYPES = ("float16", "float32")
-"""Types of features on disk."""
-MIN_SIDE = 1e-3
-"""Width or height that a box without area gets, as a share of the image: one pixel of 1000."""
+WHOLE_ARRAYS = "hf_ngsan_whole_arrays"  # name of the format of [`WholeArrayFormatter`]
+MIN_SIDE = 1e-3  # width or height that a box without area gets, as a share of the image: one pixel of 1000
 BOX_TOLERANCE = 1e-3
 """How far a box may reach beyond its image, as a share of the side; the files of `models` have an equal one."""
-ROUNDING = 1.0
-"""Pixels by which a box may reach beyond its image, as boxes of COCO do."""
+ROUNDING = 1.0  # pixels by which a box may reach beyond its image, as boxes of COCO do
 
 
 def caption_features(
@@ -156,7 +151,7 @@ def check_row(row: Mapping[str, Any], *, where: str, feature_size: int | None = 
         boxes = check_boxes(row["visual_boxes"], len(checked["visual_features"]), where)
         checked["visual_boxes"], _ = clamp_boxes(boxes)
     if "captions" in row:
-        check_caption_list(row["captions"], where)
+        check_captions(row["captions"], where)
     return checked
 
 
@@ -180,14 +175,11 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
 
 
 def check_columns(dataset: Dataset, name: str) -> None:
-    for column in ("image_id", "visual_features"):
-        if column not in dataset.column_names:
-            raise DataError(
-                f"{name}: there is no column {column!r} among {', '.join(dataset.column_names) or 'no columns'};"
-                " hf_ngsan.data.caption_features says which columns a dataset has."
-            )
-    if not len(dataset):
-        raise DataError(f"{name}: the dataset has no rows.")
+    """Raises a DataError for a dataset without rows, or without a column of ids or of features."""
+    if not len(dataset) or not {"image_id", "visual_features"} <= {*dataset.column_names}:
+        raise DataError(
+            f"{name} lacks image_id or visual_features: it has {len(dataset)} rows of {dataset.column_names}."
+        )
 
 
 def check_row_of_dataset(row: Mapping[str, Any], index: int, name: str, feature_size: int | None) -> dict[str, Any]:
@@ -218,8 +210,7 @@ def widen_boxes(dataset: Dataset, *, name: str) -> Dataset:
 
 
 def widening_note(name: str, number: int) -> str:
-    boxes = "1 box without area was" if number == 1 else f"{number} boxes without area were"
-    return f"{name}: {boxes} widened to {MIN_SIDE} of the image."
+    return f"{name}: boxes without area were widened to {MIN_SIDE} of the image: {number}."
 
 
 def is_missing(value: object) -> bool:
@@ -247,67 +238,55 @@ def rows_of(dataset: Dataset, name: str) -> Iterator[dict[str, Any]]:
 
 
 def check_features(features: Any, where: str, feature_size: int | None) -> np.ndarray:
-    if is_missing(features):
-        raise DataError(f"{where}: visual_features is missing; leave rows without features out.")
-    features = as_numbers(features, "visual_features", where)
+    with naming_damage(f"{where}: visual_features"):
+        features = np.asarray(features)
+        bad = ~np.isfinite(features)
     if features.ndim != 2 or 0 in features.shape:
-        raise DataError(
-            f"{where}: visual_features has shape {features.shape}; it must be (regions, feature dimension), with one"
-            " region at least."
-        )
+        raise DataError(f"{where}: visual_features has shape {features.shape}; it must be (regions, dimension).")
     if feature_size is not None and features.shape[1] != feature_size:
-        raise DataError(
-            f"{where}: visual_features has dimension {features.shape[1]}, but the rows before have {feature_size};"
-            " a dataset has one feature dimension."
-        )
-    bad = ~np.isfinite(features)
+        raise DataError(f"{where}: visual_features has dimension {features.shape[1]}; rows before have {feature_size}.")
     if bad.any():
         region, channel = np.argwhere(bad)[0]
         raise DataError(
-            f"{where}: visual_features[{region}, {channel}] is {features[region, channel]};"
-            " leave the row out or extract its features again."
+            f"{where}: visual_features[{region}, {channel}] is {features[region, channel]}; extract it anew."
         )
     return features
 
 
 def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> np.ndarray:
-    """Returns the boxes `(num_regions, 4)`, float32; raises a DataError for another shape or type, a box that is not
-    finite, that reaches more than `BOX_TOLERANCE` out of [0, 1], or with x2 < x1 or y2 < y1."""
-    boxes = as_numbers(boxes, "visual_boxes", where).astype(np.float32, copy=False)
-    if boxes.shape != (0,) and (boxes.ndim != 2 or boxes.shape[1] != 4):
-        raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
+    """Returns the boxes `(num_regions, 4)`, float32, which must be within [0, 1] but for `BOX_TOLERANCE`."""
+    boxes = finite_boxes(boxes, where).astype(np.float32, copy=False)
     if len(boxes) != num_regions:
         raise DataError(f"{where}: visual_boxes has {len(boxes)} boxes for {num_regions} regions of visual_features.")
-    boxes = boxes.reshape(-1, 4)
     outside = (boxes < -BOX_TOLERANCE) | (boxes > 1 + BOX_TOLERANCE)
-    for wrong, fault in (
-        (~np.isfinite(boxes), "not finite; leave the box or the row out"),
-        (outside, "not within [0, 1]; divide x by the width and y by the height of the image"),
-        (boxes[:, 2:] < boxes[:, :2], "inverted; the order is x1, y1, x2, y2 with x1 <= x2 and y1 <= y2"),
-    ):
-        if wrong.any():
-            first = int(wrong.any(axis=1).argmax())
-            values = ", ".join(f"{side:g}" for side in boxes[first])
-            raise DataError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
+    refuse_boxes(boxes, outside, "not within [0, 1]; divide x by the width and y by the height of the image", where)
+    inverted = boxes[:, 2:] < boxes[:, :2]
+    refuse_boxes(boxes, inverted, "inverted; the order is x1, y1, x2, y2 with x1 <= x2 and y1 <= y2", where)
     return boxes
 
 
-def as_numbers(values: np.ndarray | Sequence, field: str, where: str) -> np.ndarray:
-    """Returns a field as an array of numbers; a DataError for something else, or rows of different lengths."""
-    try:
-        array = np.asarray(values)
-        if array.size and array.dtype.kind not in "fiu":
-            raise ValueError
-        return array
-    except ValueError:
-        raise DataError(f"{where}: {field} is not an array of numbers with rows of one length.") from None
+def finite_boxes(boxes: np.ndarray | Sequence, where: str) -> np.ndarray:
+    """Returns boxes `(N, 4)`; raises a DataError for another shape, or anything but finite numbers."""
+    with naming_damage(f"{where}: visual_boxes"):
+        boxes = np.asarray(boxes)
+        infinite = ~np.isfinite(boxes)
+    if boxes.shape != (0,) and (boxes.ndim != 2 or boxes.shape[1] != 4):
+        raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
+    refuse_boxes(boxes, infinite.reshape(-1, 4), "not finite; leave the box or the row out", where)
+    return boxes.reshape(-1, 4)
 
 
-def check_caption_list(captions: Any, where: str) -> None:
-    if isinstance(captions, str | int | float | Mapping) and not is_missing(captions):
-        raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings.")
-    if is_missing(captions) or len(captions) == 0:
-        raise DataError(f"{where}: captions is empty; give at least one, or leave the row out.")
+def refuse_boxes(boxes: np.ndarray, wrong: np.ndarray, fault: str, where: str) -> None:
+    """Raises a DataError that names the first box with a number that is wrong."""
+    if wrong.any():
+        first = int(wrong.any(axis=1).argmax())
+        values = ", ".join(f"{side:g}" for side in boxes[first])
+        raise DataError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
+
+
+def check_captions(captions: Any, where: str) -> None:
+    if is_missing(captions) or isinstance(captions, str) or len(captions) == 0:
+        raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings, of one at least.")
     for index, caption in enumerate(captions):
         if not isinstance(caption, str) or not caption.strip():
             raise DataError(f"{where}: captions[{index}] is {caption!r}; a caption is a string with at least one word.")

@@ -21,15 +21,13 @@ from ..io.messages import ProgressDisplay
 from ..io.shards import SKIPPED, ShardFolder, ShardWriter, without_progress_bars
 from .annotations import Annotations, listing
 from .coco_files import read_json
-from .contract import DTYPES
 from .errors import DataError
-from .formats import CONVENTIONS, open_sources
+from .formats import open_sources
 from .formats.layouts import Entry, Source
 from .formats.rows import FORMAT, ConversionPlan, LeftOutError, RowMaker
 from .question_answering import COLUMNS, columns_of, is_answers, is_questions, read_questions
 
 METADATA = "conversion.json"
-IMAGES_PER_SHARD = 256
 
 
 class ConversionFolder(ShardFolder):
@@ -63,10 +61,10 @@ def convert_features(
     *,
     source_format: str | None = None,
     dtype: str = "float16",
-    boxes: str | None = None,
+    boxes: str = "xyxy",
     grid_size: tuple[int, int] | None = None,
     split: str | None = None,
-    images_per_shard: int = IMAGES_PER_SHARD,
+    images_per_shard: int = 256,
     skip_errors: bool = False,
 ) -> ConversionResult:
     """Writes the features of files in a known format into a folder of the feature contract.
@@ -74,13 +72,11 @@ def convert_features(
     Annotation files among the inputs (`.json`) add captions, splits and sizes to their images. The rows are in the
     order of the inputs. A killed run leaves its rows beside the output, and the same call resumes there.
 
-    Grids are pooled to `grid_size` by their means. With `skip_errors` records that cannot be used are skipped and
-    listed, and are otherwise a DataError. The options are those of `hf-ngsan convert`.
+    `boxes` is the order of the four numbers of a box in the inputs: corners (`xyxy`), the upper left corner with width
+    and height (`xywh`), or the centre with them (`cxcywh`). Grids are pooled to `grid_size` by their means. With
+    `skip_errors` records that cannot be used are skipped and listed, and are otherwise a DataError. The options are
+    those of `hf-ngsan convert`.
     """
-    if dtype not in DTYPES:
-        raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
-    if boxes is not None and boxes not in CONVENTIONS:
-        raise DataError(f"The convention of the boxes is {boxes!r}; it must be one of {', '.join(CONVENTIONS)}.")
     output = Path(output)
     if not is_empty(output):
         raise FileExistsError(f"{output} exists already; choose another folder.")
@@ -108,7 +104,7 @@ def convert_features(
         maker = RowMaker(sources, plan, annotations, boxes, grid_size, split)
         num_new = write_shards(folder, maker, images_per_shard, skip_errors)
         skipped += [entry for record in folder.records() for entry in record.skipped]
-        skipped += without_features(annotations, maker.seen, maker.names, skip_errors)
+        skipped += without_features(annotations, maker, skip_errors)
         num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
         lengths = np.concatenate([pc.list_value_length(part) for part in folder.column("visual_features")])
         lock.release()
@@ -145,14 +141,15 @@ def key_of_inputs(sources: Sequence[Source], annotations: Annotations, *options:
     return digest.hexdigest()
 
 
-def without_features(annotations: Annotations, image_ids: set[int], names: set[str], skip_errors: bool) -> list[dict]:
+def without_features(annotations: Annotations, maker: RowMaker, skip_errors: bool) -> list[dict]:
     """Returns an entry for each annotated image without features; raises a DataError unless they may be skipped."""
-    missing = annotations.missing(image_ids, names)
+    missing: list = [image_id for image_id in annotations.by_id if image_id not in maker.seen]
+    if maker.names:
+        missing = [name for name in annotations.by_name if name not in maker.names]
     place = ", ".join(map(str, annotations.paths))
     if missing and not skip_errors:
         raise DataError(
-            f"{len(missing)} images of {place} have no features: {listing(missing)}; --skip-errors leaves"
-            " them out and lists them all."
+            f"{len(missing)} images of {place} have no features: {listing(missing)} (--skip-errors leaves them out)."
         )
     return [skipped_entry(image, place, DataError(f"{place}: {image} has no features.")) for image in missing]
 

@@ -12,11 +12,13 @@ from .annotations import Annotations, annotation_format
 from .coco_files import read_json
 from .contract import check_columns, check_row_of_dataset, drop_empty_columns, rows_of
 from .errors import DataError
-from .formats import open_sources, recognise
+from .formats import open_sources, recognise, some_files
 from .formats.rows import ConversionPlan, RowMaker
-from .images.files import with_raster_images
-from .images.sources import is_saved, open_saved
-from .question_answering import is_answers, is_questions, read_questions
+from .images import is_image, visible_files
+from .images.loading import load_images
+from .images.sources import holds_images, is_folder_of_photographs, is_metadata, is_saved, open_saved, split_names
+from .question_answering import is_answers, is_questions, read_file
+from .readers import MIN_ROWS, VALIDATION, find_split
 from .saved import refuse_changed_shards
 from .vocabulary import words_of
 
@@ -36,8 +38,7 @@ SPREADS = {
 @dataclass
 class Findings:
     """Counts of the contents of data: `spreads` by the names in `SPREADS`, words by split, a `sample` of a row with
-    an image or boxes, sentences that may surprise, and commands that take the data, each with what the data lack
-    for it."""
+    an image or boxes, and sentences that may surprise."""
 
     kind: str
     sample_id: int | None = None
@@ -49,18 +50,14 @@ class Findings:
     splits: Counter = field(default_factory=Counter)
     sample: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
-    uses: dict[str, str] = field(default_factory=dict)
     num_problems: int = 0
     problem: str = ""
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Counts a row of the contract; raises a DataError if its captions are no list of texts."""
+        """Counts a row of the contract."""
         known = {name: value for name, value in row.items() if value is not None}
         captions = known.get("captions", ())
-        if isinstance(captions, str) or not all(isinstance(caption, str) for caption in captions):
-            raise DataError(
-                f"image {row.get('image_id', '')}: captions is {captions!r:.60}; it must be a list of texts."
-            )
+        captions = [captions] if isinstance(captions, str) else captions
         self.num_images += 1
         if "split" in known:
             self.splits[known["split"]] += 1
@@ -105,13 +102,10 @@ class Findings:
             number = sum(count >= MIN_COUNT for count in counts.values())
             lines.append(f"vocabulary: {number} words seen {MIN_COUNT} times in {where}")
         lines += [f"note: {note}" for note in self.notes]
-        for lack in dict.fromkeys(self.uses.values()):
-            commands = ", ".join(command for command, of_command in self.uses.items() if of_command == lack)
-            lines += (f"{commands}: {lack or 'usable'}").split("\n")
         if self.num_problems:
             more_problems = f" ({self.num_problems} in all)" if self.num_problems > 1 else ""
             lines.append(f"first problem{more_problems}: {self.problem}")
-        elif not self.uses.get("evaluate"):  # a folder that is only too small to train on has no problem
+        else:
             lines.append("no problem found")
         return lines
 
@@ -124,13 +118,49 @@ def spread_of(counts: Counter[int]) -> str:
 
 
 def inspect_data(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
-    """Counts the contents of a saved dataset, of feature files or of an annotation file; `sample_id` chooses the
-    sample."""
+    """Counts the contents of images, a saved dataset, feature files or annotations; `sample_id` chooses the sample."""
     if source_format is None and is_saved(path):
         return inspect_saved(path, sample_id)
     if path.suffix.lower() == ".json" and path.is_file():
         return inspect_annotations(path)
+    if source_format is None and not any(some_files(path)) and holds_images(path):
+        return inspect_images(path)
     return inspect_features(path, source_format, sample_id)
+
+
+def inspect_images(path: Path) -> Findings:
+    """Reads the images and captions of a folder or file, and notes what is left out and what training lacks."""
+    findings = Findings("folder of images" if path.is_dir() else "images")
+    used: set[str] = set()
+    captioned: dict[str, int] = {}  # images of the splits that have captions
+    for split in split_names(str(path)):
+        rows = load_images(str(path), split)
+        used |= set(rows["file_name"]) if "file_name" in rows.column_names else set()
+        captioned |= {split: len(rows)} if "captions" in rows.column_names else {}
+        for place in range(len(rows)):
+            try:
+                row = rows[place]
+                findings.add_row({**row, "split": split, "width": row["image"].width, "height": row["image"].height})
+            except DataError as error:
+                findings.add_problem(error)
+    names = set(visible_files(path)) if is_folder_of_photographs(str(path)) else set()
+    images = {name for name in names if is_image(name)}
+    stems = {name.rpartition(".")[0] for name in images}  # of files of captions beside the images, too
+    others = {name for name in names - images - used if name.rpartition(".")[0] not in stems and not is_metadata(name)}
+    for what, left_out in (
+        ("Image files that the metadata do not name, or that have no caption,", images - used),
+        ("Files that are not images by their suffix", others),
+    ):
+        if left_out:
+            findings.notes.append(f"{what} are left out: {len(left_out)}, {min(left_out)} among them.")
+    if not captioned:
+        how = f"; list them in {path}/metadata.csv, below file_name,caption" if names else ""
+        findings.notes.append(f"There are no captions, which training and evaluation need{how}.")
+    elif "train" not in captioned:
+        findings.notes.append(f"Training needs captions in a split 'train'; they are in {', '.join(captioned)}.")
+    elif captioned["train"] < MIN_ROWS and find_split(VALIDATION, captioned) is None:
+        findings.notes.append(f"Training needs {MIN_ROWS} images with captions, or a split 'validation'.")
+    return findings
 
 
 def inspect_saved(path: Path, sample_id: int | None) -> Findings:
@@ -168,7 +198,7 @@ def inspect_annotations(path: Path) -> Findings:
     skipped: list[dict] = []
     if is_questions(document) or is_answers(document):
         findings = Findings("questions or answers of VQA v2", columns=["question"])
-        findings.num_images = len(read_questions([path], skipped, alone=True))
+        findings.num_images = len(read_file(path, skipped)[1])
     else:
         findings = Findings(f"annotations in the format {annotation_format(document, path).name}")
         for image in Annotations([path], skipped).images:
@@ -180,8 +210,6 @@ def inspect_annotations(path: Path) -> Findings:
 
 def inspect_features(path: Path, source_format: str | None, sample_id: int | None) -> Findings:
     """Reads feature files as a conversion would; broken records are problems."""
-    if not path.exists():
-        raise DataError(f"{path} does not exist.")
     name = source_format or recognise(path).name
     findings = Findings(f"features in the format {name}", sample_id)
     sources = open_sources(path, name)
@@ -194,9 +222,3 @@ def inspect_features(path: Path, source_format: str | None, sample_id: int | Non
                 findings.add_problem(error)
         source.close()
     return findings
-
-
-def sample_image(row: dict[str, Any]) -> Any:
-    if "image" not in row:
-        return None
-    return with_raster_images(Dataset.from_dict({"image": [row["image"]]}).cast_column("image", Image()))[0]["image"]

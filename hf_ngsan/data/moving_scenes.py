@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from datasets import Dataset, Features, Image, List, Value
 
-from .errors import DataError
 from .prepared import Rows, fingerprint, prepare
 from .scenes import BACKGROUND, MAX_SCENES, OVERSAMPLING, PAINT, SPLITS, outline, size_of_split
 from .scenes.relations import COLOURS, SHAPES
@@ -20,8 +19,7 @@ from .scenes.relations import COLOURS, SHAPES
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-SIDE = 0.26
-"""Mean side of an object, as a share of the picture."""
+SIDE = 0.26  # mean side of an object, as a share of the picture
 ACTIONS = {
     "crossing": ("moves from left to right", "moves from right to left"),
     "approaching": ("comes closer", "goes away"),
@@ -120,8 +118,6 @@ def load_moving_scenes(
     """Loads or makes one split of `moving_scenes`, with `frames`, five `captions`, and the `action` and `object` that
     they state; `num_frames` images of `image_size` pixels a clip, the other keys as of [`~scenes.load_scenes`]."""
     number, place = size_of_split("moving_scenes", split, size, validation, test), SPLITS.index(split)
-    if min(num_frames, image_size, seed + 1) < 1:
-        raise DataError("moving_scenes: num_frames and image_size must be positive numbers.")
     features = Features(
         {
             "image_id": Value("int64"),

@@ -44,10 +44,7 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
     candidates = ([f"{prefix}{language}" for language in (source, target)] for prefix in ("", "translation."))
     names = next((names for names in candidates if {*names} <= {*flat.column_names}), None)
     if names is None:
-        raise DataError(
-            f"{place} has no columns {source!r} and {target!r}, nor a column 'translation' with both; its columns are "
-            f"{', '.join(flat.column_names)}."
-        )
+        raise DataError(f"{place} has no columns {source!r} and {target!r} or translation: {flat.column_names}.")
     columns = flat.select_columns(names).rename_columns(dict(zip(names, SIDES, strict=True))).with_format(None)
     columns = columns if numbers is None else columns.select(numbers)
     sides = [[text or "" for text in columns[side]] for side in SIDES]
@@ -56,13 +53,10 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
 
 
 def pairs_of(files: Sequence[Path], name: str) -> Rows:
-    sides = [list(lines_of(file)) for file in files]
-    numbers = [len(lines) for lines in sides]
-    if numbers[0] != numbers[1]:
-        raise DataError(
-            f"{files[0]} has {numbers[0]} lines, {files[1]} has {numbers[1]}; parallel text needs a line for each line."
-        )
-    return without_empty(list(zip(*sides, strict=True)), name)
+    first, second = (list(lines_of(file)) for file in files)
+    if len(first) != len(second):
+        raise DataError(f"{files[0]} has {len(first)} lines, and {files[1]} {len(second)}; give a line for each line.")
+    return without_empty(list(zip(first, second, strict=True)), name)
 
 
 def lines_of(file: Path) -> Iterator[str]:
@@ -81,12 +75,12 @@ def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def without_empty(pairs: Sequence[tuple[str, str]], name: str) -> Rows:
-    empty = [line for line, pair in enumerate(pairs, start=1) if not all(map(str.strip, pair))]
-    rows = [
-        {"line": line, "source": source, "target": target}
-        for line, (source, target) in enumerate(pairs, start=1)
-        if source.strip() and target.strip()
-    ]
+    rows, empty = [], []
+    for line, (source, target) in enumerate(pairs, start=1):
+        if source.strip() and target.strip():
+            rows.append({"line": line, "source": source, "target": target})
+        else:
+            empty.append(line)
     if not rows:
         raise DataError(f"{name}: there is no pair of sentences; give text in both languages.")
     note = f"{name}: pairs of sentences left out because a side is empty: {len(empty)}, {name_lines(empty)}."

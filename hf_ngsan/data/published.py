@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Value
 
-from .annotations import CAPTIONS_OF_VATEX, is_vatex_captions, listing, read_records, read_video, vatex_records
-from .coco_files import Record, images_by_id, in_order, read_json, records_of
+from .annotations import CAPTIONS_OF_VATEX, listing, read_records, read_video, vatex_records
+from .coco_files import Record, in_order, known_id, read_json, records_by_id, records_of
 from .contract import ROUNDING, caption_features, check_features, clamp_boxes, widening_note
 from .errors import DataError, naming_damage
 from .formats import FORMATS
 from .formats.layouts import Source
 from .prepared import Rows, fingerprint, prepare
-from .readers import find_files, names_of_split
+from .readers import find_files
 
-NAMES_IN_FILES = {"train": ("training", "train"), "validation": ("validation", "val"), "test": ("public_test", "test")}
-"""Words for the splits in the names of VATEX's caption files."""
+NAMES_IN_FILES = {"validation": "val", "test": "public_test"}
+"""Words for the splits in the names of VATEX's caption files, where they are not the splits' own."""
 
 
 def load_coco_layout(directory: str, split: str) -> Dataset:
@@ -49,45 +49,35 @@ def load_coco_layout(directory: str, split: str) -> Dataset:
 
 def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
     instances, captions_file = read_json(instances_path), read_json(captions_path)
-    sizes = {image_id: image.size() for image_id, image in images_by_id(instances, instances_path).items()}
-    labels: dict[int, str] = {}
-    for category in records_of(instances, "categories", instances_path):
-        number = category.integer("id")
-        if number in labels:
-            raise DataError(f"{category.where}: category id {number} is there twice; category ids must be unique.")
-        labels[number] = str(category.fields.get("name", number))
-    places = {category: place for place, category in enumerate(labels)}
-    corners_of, indices, clipped, widened = defaultdict(list), defaultdict(list), 0, 0
+    sizes = {image_id: image.size() for image_id, image in records_by_id(instances, "images", instances_path).items()}
+    categories = records_by_id(instances, "categories", instances_path)
+    names = [str(category.fields.get("name", number)) for number, category in categories.items()]
+    places = {category: place for place, category in enumerate(categories)}
+    corners_of, indices, clipped = defaultdict(list), defaultdict(list), 0
     for annotation in records_of(instances, "annotations", instances_path):
-        image_id = known_image_id(annotation, sizes)
-        if annotation.integer("category_id") not in places:
-            raise annotation.error("category_id", "must be that of one of the 'categories'")
+        image_id = known_id(annotation, "image_id", sizes)
         corners, beyond = clipped_box(annotation, sizes[image_id])
         clipped += beyond
         corners_of[image_id].append(corners)
-        indices[image_id].append(places[annotation.fields["category_id"]])
+        indices[image_id].append(places[known_id(annotation, "category_id", places)])
     captions, blank = defaultdict(list), 0
     for annotation in in_order(records_of(captions_file, "annotations", captions_path)):
-        image_id, text = known_image_id(annotation, sizes), annotation.text("caption")
+        image_id, text = known_id(annotation, "image_id", sizes), annotation.text("caption")
         if text:
             captions[image_id].append(text)
         blank += not text
     image_ids = sorted(corners_of.keys() & captions.keys())
-    if not image_ids:
-        raise DataError(f"No image has both a box in {instances_path} and a caption in {captions_path}.")
-    boxes = {}
-    for image_id in image_ids:
-        boxes[image_id], number = clamp_boxes(np.array(corners_of[image_id], dtype=np.float32))
-        widened += number
+    clamped = {image_id: clamp_boxes(np.array(corners_of[image_id])) for image_id in image_ids}
+    widened = sum(number for _, number in clamped.values())
 
     def rows() -> Iterator[dict[str, Any]]:
-        one_hot, names = np.eye(len(labels), dtype=np.float16), list(labels.values())
+        one_hot = np.eye(len(names), dtype=np.float16)
         for image_id in image_ids:
             width, height = sizes[image_id]
             yield {
                 "image_id": image_id,
                 "visual_features": one_hot[indices[image_id]],
-                "visual_boxes": boxes[image_id],
+                "visual_boxes": clamped[image_id][0],
                 "captions": captions[image_id],
                 "width": width,
                 "height": height,
@@ -108,7 +98,7 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
         notes.append(f"{instances_path}: boxes reaching beyond their image were clipped to it: {clipped}.")
     if widened:
         notes.append(widening_note(str(instances_path), widened))
-    features = caption_features(len(labels), size=True, split=True, objects=True)
+    features = caption_features(len(names), size=True, split=True, objects=True)
     return Rows(features, rows(), len(image_ids), notes)
 
 
@@ -128,26 +118,19 @@ def clipped_box(annotation: Record, size: tuple[int, int]) -> tuple[list[float],
     return [min(max(side, 0.0), 1.0) for side in corners], overshoot > ROUNDING
 
 
-def known_image_id(annotation: Record, sizes: dict[int, tuple[int, int]]) -> int:
-    image_id = annotation.integer("image_id")
-    if image_id not in sizes:
-        raise annotation.error("image_id", "must be that of one of the 'images' of the instances file")
-    return image_id
-
-
 def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
     """Loads one split of VATEX: videos with features `VIDEO.npy` (1, T, D) and captions in English or Chinese, whose
     characters are separated by blanks. A warning counts videos without features, which are left out."""
     if language not in CAPTIONS_OF_VATEX:
-        raise DataError(
-            f"vatex:{directory} asks for the language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}."
-        )
+        raise DataError(f"vatex:{directory} has no language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}.")
     folder = Path(directory)
-    captions = find_captions(folder, split)
-    document = read_json(captions)
-    if not is_vatex_captions(document):
-        raise DataError(f"{captions} holds no captions of VATEX: it must be a list of videos, each with its videoID.")
-    records = vatex_records(document, captions)
+    pattern = f"*{NAMES_IN_FILES.get(split, split)}*.json"
+    files = sorted(folder.glob(pattern))
+    if len(files) != 1:
+        listed = ", ".join(file.name for file in files or sorted(folder.glob("*.json"))) or "none"
+        raise DataError(f"{folder} must have one caption file {pattern} for the split {split!r}; there are {listed}.")
+    [captions] = files
+    records = vatex_records(read_json(captions), captions)
     read = partial(read_video, language=language)
     videos = {video.name: video.captions for _, video in read_records(records, read, attrgetter("key"), None)}
     source = FORMATS["vatex"].open(folder)
@@ -155,21 +138,6 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
     stamps = [(file, state.st_size, state.st_mtime_ns) for file, state in states]
     key = fingerprint("vatex", language, str(folder.absolute()), stamps, captions)
     return prepare("vatex", key, split, lambda: rows_of_videos(source, captions, videos))
-
-
-def find_captions(folder: Path, split: str) -> Path:
-    files = sorted(folder.glob("*.json"))
-    words = [word for name in names_of_split(split) for word in NAMES_IN_FILES.get(name, (name,))]
-    for word in dict.fromkeys(words):
-        of_split = [file for file in files if word in file.stem]
-        if len(of_split) > 1:
-            raise DataError(
-                f"{folder} has several caption files of split {split!r}: {of_split[0]}, {of_split[1]}; keep one."
-            )
-        if of_split:
-            return of_split[0]
-    names = ", ".join(file.name for file in files) or "none"
-    raise DataError(f"{folder} has no caption file of split {split!r} (vatex_{words[0]}_v1.0.json); there are {names}.")
 
 
 def rows_of_videos(source: Source, captions: Path, videos: dict[str, tuple[str, ...]]) -> Rows:

@@ -20,13 +20,10 @@ from .prepared import Rows, fingerprint, prepare
 from .readers import names_of_split
 from .saved import load_saved
 
-NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "val": "val2014", "test": "test2015"}
-"""Words for the splits in the names of the official files; other splits keep their names."""
+NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "test": "test2015"}  # in the official files
 ROW_OF_IMAGE = "image_row"
-NUM_ANSWERS = 10
-"""Answers of each question (Antol et al. 2015)."""
-WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3
-"""Sizes of a picture of NLVR and its three boxes, in pixels, as the authors drew them."""
+NUM_ANSWERS = 10  # answers of each question (Antol et al. 2015)
+WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3  # of a picture of NLVR and its boxes, in pixels
 KINDS = ("square", "circle", "triangle", "box")
 COLOURS = {"Black": "black", "Yellow": "yellow", "#0099ff": "blue"}
 SIZES = {10: "small", 20: "medium", 30: "large"}
@@ -50,10 +47,7 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_error
     with a warning that counts them.
     """
     if features is None:
-        raise DataError(
-            f"vqa:{directory} names no features; write vqa:{directory},features=DIR with a folder that hf-ngsan "
-            "convert or hf-ngsan extract wrote."
-        )
+        raise DataError(f"vqa:{directory} names no features; write vqa:{directory},features=DIR.")
     files = find_question_files(Path(directory), split)
     key = fingerprint("vqa", split, skip_errors, *map(str, files), *files)
     questions = prepare("vqa", key, split, lambda: question_rows(files, split, skip_errors))
@@ -65,16 +59,15 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_error
 
 def find_question_files(directory: Path, split: str) -> list[Path]:
     name = NAMES_OF_SPLITS.get(split, split)
-    files: list[Path] = []
-    for kind in ("questions", "annotations"):
-        of_kind = sorted(file for file in directory.glob(f"*{kind}.json") if f"_{name}_" in f"_{file.name}")
-        if len(of_kind) > 1:
-            raise DataError(f"{directory} has several files of {kind} of {name}: {of_kind[0].name}, {of_kind[1].name}.")
-        files += of_kind
-    if not files or not files[0].name.endswith("questions.json"):
-        known = ", ".join(sorted(file.name for file in directory.glob("*questions.json"))) or "none"
-        raise DataError(f"{directory} has no split {split!r}: no file *_{name}_questions.json; there is {known}.")
-    return files
+    known = sorted(directory.glob("*questions.json")), sorted(directory.glob("*annotations.json"))
+    questions, answers = ([file for file in files if f"_{name}_" in f"_{file.name}"] for files in known)
+    if len(questions) != 1 or len(answers) > 1:
+        listed = ", ".join(file.name for files in known for file in files) or "none"
+        raise DataError(
+            f"{directory} must have one file *_{name}_questions.json for the split {split!r}, and one of annotations"
+            f" at most; there are {listed}."
+        )
+    return questions + answers
 
 
 def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
@@ -87,8 +80,6 @@ def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
         if not skip_errors:
             raise DataError(f"{lack}; correct them, or leave them out with skip_errors=true.")
         notes = [f"{lack}; they were left out."]
-    if not rows:
-        raise DataError(f"{files[0]} has no question that can be used.")
     columns = columns_of(rows, COLUMNS)
     return Rows(columns, ({name: row.get(name) for name in columns} for row in rows), len(rows), notes)
 
@@ -137,26 +128,25 @@ def is_answers(document: object) -> bool:
     return isinstance(document, dict) and has_any(document.get("annotations"), "question_id")
 
 
-def read_questions(paths: Sequence[Path], skipped: list[dict] | None, alone: bool = False) -> list[dict]:
+def read_file(path: Path, skipped: list[dict] | None) -> tuple[bool, dict[int, tuple[Record, dict]]]:
+    """Returns whether a file of VQA v2 has answers, in place of questions, and its records and rows by question."""
+    document = read_json(path)
+    has_answers = is_answers(document)
+    records = records_of(document, "annotations" if has_answers else "questions", path)
+    rows = read_records(records, read_answers if has_answers else read_question, itemgetter("question_id"), skipped)
+    return has_answers, {row["question_id"]: (record, row) for record, row in rows}
+
+
+def read_questions(paths: Sequence[Path], skipped: list[dict] | None) -> list[dict]:
     """Reads the questions of files of VQA v2, with their answers; `skipped` gets an entry for each broken record,
     question without answers or answer without question, which are errors if it is None."""
     questions: dict[int, tuple[Record, dict]] = {}
     answers: dict[int, tuple[Record, dict]] = {}
-    has_questions = has_answers = False
+    has_answers = False
     for path in paths:
-        document = read_json(path)
-        if is_questions(document):
-            has_questions, rows, field, read = True, questions, "questions", read_question
-        elif is_answers(document):
-            has_answers, rows, field, read = True, answers, "annotations", read_answers
-        else:
-            raise DataError(f"{path} holds neither questions nor answers of VQA v2; convert it apart.")
-        for record, row in read_records(records_of(document, field, path), read, itemgetter("question_id"), skipped):
-            rows[row["question_id"]] = record, row
-    if not has_questions:
-        if not alone:
-            raise DataError(f"{paths[0]} has answers without questions; give the file of the questions too.")
-        questions = dict(answers)
+        of_answers, rows = read_file(path, skipped)
+        has_answers |= of_answers
+        (answers if of_answers else questions).update(rows)
     for number, (record, answer) in list(answers.items()):
         _, question = questions.get(number, (record, {}))
         if question.get("image_id") != answer["image_id"]:
@@ -246,10 +236,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
                 match = IDENTIFIER.fullmatch(record.string("identifier"))
                 boxes = record.fields["structured_rep"]
                 if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in ("true", "false"):
-                    raise DataError(
-                        f"{record.where}: an example has an identifier such as 12-0, a label true or false, and"
-                        f" {NUM_BOXES} boxes."
-                    )
+                    raise DataError(f"{record.where}: identifier, label or structured_rep is none of NLVR's.")
                 features, places, names = regions_of(boxes) if regions else blank_region()
             number = int(match[1]) * 1000 + int(match[2])
             row = {"question_id": number, "image_id": number, "question": record.string("sentence")}

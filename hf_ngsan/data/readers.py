@@ -23,12 +23,9 @@ from .errors import DataError
 if TYPE_CHECKING:
     from datasets import Dataset
 
-SPLIT_ALIASES = {"val": "validation"}
-VALIDATION = "validation"
-"""The split that is set aside where a dataset has none."""
-MIN_ROWS = 4
-"""Rows of which some can be set aside."""
-OTHER_NAMES = {"validation": ("val", "valid", "dev"), "val": ("validation", "valid", "dev")}
+VALIDATION = "validation"  # the split that is set aside where a dataset has none
+OTHER_NAMES = ("val", "valid", "dev")  # of this split
+MIN_ROWS = 4  # rows of which some can be set aside
 
 
 class ExtraScores(Protocol):
@@ -123,7 +120,7 @@ def load_data(spec: str, split: str) -> "Dataset":
     reader = find_reader(spec)
     source, values = parse_spec(spec, reader)
     loader = resolve_name(reader.loader) if isinstance(reader.loader, str) else reader.loader
-    return loader(*([source] if reader.source else []), SPLIT_ALIASES.get(split, split), **values)
+    return loader(*([source] if reader.source else []), VALIDATION if split == "val" else split, **values)
 
 
 def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
@@ -172,7 +169,7 @@ def describe_readers(width: int = 100) -> str:
 
 def names_of_split(split: str) -> tuple[str, ...]:
     """Returns the names that a split may have in data, the requested one first."""
-    return split, *OTHER_NAMES.get(split, ())
+    return (split, VALIDATION, *OTHER_NAMES) if split in (VALIDATION, "val") else (split,)
 
 
 def find_split(split: str, available: Iterable[str]) -> str | None:
@@ -183,8 +180,6 @@ def find_split(split: str, available: Iterable[str]) -> str | None:
 
 def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
     """Returns the files of a split, by any of its names; patterns such as `captions_*.json` have `*` for the split."""
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; give the one with {' and '.join(patterns)}.")
     start, _, end = patterns[0].partition("*")
     known = sorted(file.name.removeprefix(start).removesuffix(end) for file in folder.glob(patterns[0]))
     name = find_split(split, known)

@@ -40,9 +40,6 @@ class EpochSampler:
         start_batch: number of global batches to skip at the start, to resume in the middle of an epoch.
         window: shuffle only within windows of this many rows, for rows that are read from beginning to end; the
             windows keep their order, and `seed` and `epoch` shift their bounds. `None`: shuffle all rows.
-
-    Raises:
-        DataError: an argument is out of range.
     """
 
     def __init__(
@@ -59,11 +56,6 @@ class EpochSampler:
         start_batch: int = 0,
         window: int | None = None,
     ):
-        if not (num_rows >= 0 and batch_size >= 1 and 0 <= process_index < num_processes):
-            raise DataError(
-                f"{num_rows} rows in batches of {batch_size} for process {process_index} of {num_processes} make no"
-                " batches."
-            )
         self.num_rows, self.batch_size, self.seed = num_rows, batch_size, seed
         self.num_processes, self.process_index = num_processes, process_index
         self.shuffle, self.drop_last, self.window = shuffle, drop_last, window

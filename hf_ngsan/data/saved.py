@@ -94,9 +94,6 @@ class FeatureCopies:
             return dict(row)
         place = self.places[chosen].get(row["image_id"])
         if place is None:
-            raise DataError(
-                f"{self.folders[chosen]} has no features of image {row['image_id']}; repeat the extraction with "
-                "--copies, which adds what is missing."
-            )
+            raise DataError(f"{self.folders[chosen]} has no image {row['image_id']}; repeat hf-ngsan extract --copies.")
         copy = self.copies[chosen][place]
         return {**row, **{name: copy[name] for name in ("visual_features", "visual_boxes") if name in copy}}

@@ -24,8 +24,7 @@ NORMALIZER = normalizers.Sequence(
         normalizers.Strip(),
     ]
 )
-PADDING, UNKNOWN = SPECIAL_TOKENS["pad_token"], SPECIAL_TOKENS["unk_token"]
-"""Special tokens of questions."""
+PADDING, UNKNOWN = SPECIAL_TOKENS["pad_token"], SPECIAL_TOKENS["unk_token"]  # special tokens of questions
 QUESTION_NORMALIZER = normalizers.Sequence(
     [
         normalizers.Lowercase(),
@@ -115,15 +114,14 @@ def train_subwords(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     backend = Tokenizer(models.BPE(unk_token=UNKNOWN))
     backend.normalizer = WITHOUT_PUNCTUATION
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=2,
-        special_tokens=list(SPECIAL_TOKENS.values()),
-        limit_alphabet=vocab_size - len(SPECIAL_TOKENS),
-        show_progress=False,
-    )
-    backend.train_from_iterator(texts, trainer)
+    learn_merges(backend, texts, vocab_size=vocab_size, limit_alphabet=vocab_size - len(SPECIAL_TOKENS))
     return backend
+
+
+def learn_merges(backend: Tokenizer, texts: Iterable[str], **options: Any) -> None:
+    special_tokens = list(SPECIAL_TOKENS.values())
+    trainer = trainers.BpeTrainer(min_frequency=2, special_tokens=special_tokens, show_progress=False, **options)
+    backend.train_from_iterator(texts, trainer)
 
 
 def with_ends(
@@ -213,26 +211,15 @@ def build_subword_tokenizer(
 
     Args:
         sentences: of all languages, of the training split only.
-        vocab_size: maximal number of subwords and special tokens.
+        vocab_size: maximal number of subwords and special tokens, `MIN_SUBWORDS` at least.
         max_length: the tokenizer's `model_max_length`, in tokens.
-
-    Raises:
-        DataError: the vocabulary is smaller than `MIN_SUBWORDS`.
     """
-    if vocab_size < MIN_SUBWORDS:
-        raise DataError(f"vocab_size is {vocab_size}; special tokens and bytes alone are {MIN_SUBWORDS}.")
     backend = Tokenizer(models.BPE())
     backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=2,
-        special_tokens=list(SPECIAL_TOKENS.values()),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    backend.train_from_iterator(sentences, trainer)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    learn_merges(backend, sentences, vocab_size=vocab_size, initial_alphabet=alphabet)
     end = SPECIAL_TOKENS["eos_token"]
     backend.post_processor = processors.TemplateProcessing(
         single=f"$A {end}", special_tokens=[(end, backend.token_to_id(end))]

@@ -5,8 +5,6 @@ main("runs/demo")  # writes runs/demo/index.html
 ```
 """
 
-import base64
-import io
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -22,14 +20,15 @@ from PIL import Image
 from ..data import draw_scene, load_data
 from ..data.scenes import Statement, relation_prompts, score_relation_completions
 from ..data.scenes.relations import DIRECTIONAL, LANDMARK
-from ..data.scenes.scoring import RelationSwap, answers_by_object, prompt_of, relation_swaps, true_relation
+from ..data.scenes.scoring import RelationSwap, answers_by_object, relation_swaps, true_relation
 from ..io.files import check_place, write_text_atomically
 from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, installed_photographs
-from ..loading.models import find_model_folder, load_captioner, load_model
+from ..loading.models import find_model_folder, load_captioner, load_model, quiet_loading
 from ..models.image_processing_captioning import load_image
-from ..tasks.captioning_generation import caption_batch, complete_captions
+from ..tasks.captioning_generation import caption_batch, generate_captions
 from ..tasks.retrieval_search import embed_images, embed_texts
-from .training import CHANCE, calm_logs
+from ..visualization.plots import data_url
+from .training import CHANCE
 
 NUM_SCENES = 100
 NUM_DRAWINGS = 11  # of scenes, searched together with the photographs: 16 images in all, as for NOTHING_FITS
@@ -79,21 +78,6 @@ class Described(NamedTuple):
     sentences: list[Sentence]
 
 
-class Captioned(NamedTuple):
-    """A photograph with its caption, and how sure the captioner is."""
-
-    name: str
-    image: Image.Image
-    caption: str
-    confidence: float
-    is_unlike: bool  # the training images
-    looked: list[tuple[str, Image.Image]]  # words, and the photograph, bright where the captioner looked for the word
-
-    @property
-    def is_sure(self) -> bool:
-        return self.confidence >= SURE and not self.is_unlike
-
-
 def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_SCENES) -> int:
     """Captions synthetic scenes and photographs with the packaged models, and writes what they say onto one page.
 
@@ -106,7 +90,7 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
     check_place(output / "index.html")
     torch.set_num_threads(1)  # so small models are no faster on several, and far slower on a busy machine
     try:
-        with calm_logs():
+        with quiet_loading():
             rows = load_data(f"scenes:size=1,validation=1,test={num_scenes},seed={seed}", "test")
             captioners = load_captioners_of_scenes()
             scenes = two_scenes(captioners, [dict(row) for row in rows])
@@ -119,9 +103,9 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
     finally:
         torch.set_num_threads(threads)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters["scene"] = lambda row: data_url(draw_scene(row, SCENE_SIDE), "PNG", SCENE_SIDE)
-    environment.filters["photograph"] = lambda image: data_url(image, "JPEG", PHOTOGRAPH_SIDE)
-    environment.filters["thumbnail"] = lambda image: data_url(image, "JPEG", THUMBNAIL_SIDE)
+    environment.filters["scene"] = lambda row: data_url(draw_scene(row, SCENE_SIDE).quantize(64), "PNG", optimize=True)
+    environment.filters["photograph"] = lambda image: data_url(image, "JPEG", PHOTOGRAPH_SIDE, quality=85)
+    environment.filters["thumbnail"] = lambda image: data_url(image, "JPEG", THUMBNAIL_SIDE, quality=85)
     page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         scenes=scenes,
         accuracy=accuracy,
@@ -185,26 +169,25 @@ def true_relation_of(caption: str, row: Row) -> str | None:
     return None if statement is None else true_relation(statement, list(row["objects"]), answers_by_object(row))
 
 
+def judged(caption: str, shown: str, row: Row) -> Answer:
+    truth, statement = true_relation_of(caption, row), Statement.parse(caption)
+    return Answer(shown, None if truth is None or statement is None else statement.relation == truth)
+
+
 def describe(captioners: Mapping[str, Captioner], row: Row) -> Described:
     """Captions a scene, and finishes each of its own captions after the verb, with every captioner."""
-
-    def judged(caption: str, shown: str) -> Answer:
-        truth, statement = true_relation_of(caption, row), Statement.parse(caption)
-        return Answer(shown, None if truth is None or statement is None else statement.relation == truth)
-
     captions, sentences = {}, []
     for name, (model, processor) in captioners.items():
         [caption] = caption_batch(model, processor, [dict(row)])
-        captions[name] = judged(caption, caption)
-    for caption in row["captions"]:
-        if true_relation_of(caption, row) is None:
+        captions[name] = judged(caption, caption, row)
+    for prompt in relation_prompts(row):
+        if true_relation_of(prompt.caption, row) is None:
             continue
-        prompt = prompt_of(caption)
-        end, answers = caption.removeprefix(f"{prompt.text} {prompt.answer} "), {}
+        end, answers = prompt.caption.removeprefix(f"{prompt.text} {prompt.answer} "), {}
         for name, (model, processor) in captioners.items():
             [finished] = caption_batch(model, processor, [dict(row)], [prompt.text], **COMPLETION)
             relation = finished.removeprefix(prompt.text).strip().removesuffix(end).strip()
-            answers[name] = judged(f"{prompt.text} {relation} {end}", relation)
+            answers[name] = judged(f"{prompt.text} {relation} {end}", relation, row)
         sentences.append(Sentence(prompt.text, end, answers))
     return Described(row, captions, sentences)
 
@@ -213,11 +196,12 @@ def relation_accuracy(captioners: Mapping[str, Captioner], rows: Dataset) -> dic
     """Returns the shares of right relations by captioner and group, `symmetric` and `directional`; chance is 0.5."""
     references = [dict(row) for row in rows.select_columns("captions")]
     prompts = [[prompt.text for prompt in relation_prompts(row)] for row in references]
-    beginnings = [(number, text) for number, texts in enumerate(prompts) for text in texts]
+    asked = rows.select([number for number, texts in enumerate(prompts) for _ in texts])
+    prefixes = [text for texts in prompts for text in texts]
     print(f"Right relations on {len(rows)} scenes, chance {CHANCE:.0%}:")
     accuracy = {}
     for name, (model, processor) in captioners.items():
-        finished = iter(complete_captions(model, processor, rows, beginnings, max_new_tokens=6))
+        finished = iter(generate_captions(model, processor, asked, prefixes=prefixes, **COMPLETION))
         report = score_relation_completions([[next(finished) for _ in texts] for texts in prompts], references)
         accuracy[name] = {group: report[group] for group in ("symmetric", "directional")}
         print(f"  {name:14} " + "   ".join(f"{group} {share:.0%}" for group, share in accuracy[name].items()))
@@ -232,8 +216,8 @@ def copy_photographs(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jpg"))
 
 
-def captions_of_photographs(files: Sequence[Path]) -> dict[str, list[Captioned]]:
-    """Captions photographs with the packaged captioner, and tells those of which it is sure from the others."""
+def captions_of_photographs(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Returns the packaged captioner's answers about photographs, and what the page shows of each, the surest first."""
     from transformers import pipeline
 
     captioner = pipeline("image-to-text", model=find_model_folder(CAPTIONER))  # type: ignore[call-overload]
@@ -242,15 +226,17 @@ def captions_of_photographs(files: Sequence[Path]) -> dict[str, list[Captioned]]
     for file, [answer] in zip(files, captioner([str(file) for file in files], **options), strict=True):
         maps = zip(answer["words"], answer["attention"], strict=True)
         looked = [(word, lit(answer["image"], weights)) for word, weights in maps if word not in FUNCTION_WORDS]
-        words, confidence, is_unlike = answer["generated_text"], answer["confidence"], answer["unlike_training"]
-        photographs.append(Captioned(file.name, load_image(file), words, confidence, is_unlike, looked))
-    photographs.sort(key=lambda photograph: (photograph.is_unlike, -photograph.confidence))
+        is_sure = answer["confidence"] >= SURE and not answer["unlike_training"]
+        photographs.append(
+            {**answer, "name": file.name, "image": load_image(file), "looked": looked, "is_sure": is_sure}
+        )
+    photographs.sort(key=lambda photograph: (photograph["unlike_training"], -photograph["confidence"]))
     print(f"Captions of photographs by {CAPTIONER}:")
     for photograph in photographs:
-        unlike = ", unlike its training" if photograph.is_unlike else ""
-        print(f"  {photograph.name}: {photograph.caption} ({photograph.confidence:.0%} sure{unlike})")
-    sure = [photograph for photograph in photographs if photograph.is_sure]
-    return {"sure": sure, "unsure": [photograph for photograph in photographs if not photograph.is_sure]}
+        unlike = ", unlike its training" if photograph["unlike_training"] else ""
+        caption, confidence = photograph["generated_text"], photograph["confidence"]
+        print(f"  {photograph['name']}: {caption} ({confidence:.0%} sure{unlike})")
+    return photographs
 
 
 def searched(images: Mapping[str, Image.Image], top_k: int = 3) -> list[dict[str, Any]]:
@@ -268,17 +254,6 @@ def searched(images: Mapping[str, Image.Image], top_k: int = 3) -> list[dict[str
         print(f"  {query}: " + (f"{name} ({best:.2f})" if fits else f"nothing is near enough; {name} has {best:.2f}"))
         searches.append({"query": query, "fits": fits, "hits": hits})
     return searches
-
-
-def data_url(image: Image.Image, file_format: str, side: int) -> str:
-    """Returns a picture, at most `side` pixels wide and high, as a URL that holds it."""
-    shown, file = image.convert("RGB"), io.BytesIO()
-    shown.thumbnail((side, side))
-    if file_format == "PNG":
-        shown.quantize(64).save(file, file_format, optimize=True)
-    else:
-        shown.save(file, file_format, quality=85)
-    return f"data:image/{file_format.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def lit(image: Image.Image, weights: np.ndarray) -> Image.Image:

@@ -2,60 +2,62 @@
 
 import io
 import json
-import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from ..data import draw_scene, extra_scores_of
+from ..data import draw_scene
 from ..data.scenes import Statement
 from ..io.files import check_place, write_text_atomically
 from ..io.folders import replace_folder_contents
+from ..io.processes import make_accelerator
 from ..loading.hub import save_for_hub
 from ..loading.models import find_model_folder, load_captioner, load_model, quiet_loading
 from ..loading.provenance import model_fingerprint
 from ..models.attention_maps import word_attention
 from ..models.configuration_vision import lasting_name
+from ..reproduction import folder_name
 from ..retrieval import IndexDescription, IndexFolder
-from ..tasks import RetrievalConfig, embed_pairs, evaluate_captioner, load_training_config, train
-from ..tasks.caption_rows import load_rows, rows_for
+from ..tasks import CaptionEvaluation, load_training_config, train
+from ..tasks.caption_rows import load_rows
+from ..tasks.registry import task_class_of
 from ..tasks.retrieval_search import THUMBNAIL_SIDE, draw_hits, embed_images, search_images
-from ..training import ConfigError, TrainingConfig
-from ..training.output_folder import training_config_of
+from ..training import TrainingConfig
+from ..training.output_folder import check_output_folder
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure
 
 Sections = Mapping[str, Mapping[str, Any]]
 
-VARIANTS: Sections = {
-    "SAN": {"query_norm": None, "geometric_bias": []},
-    "N-SAN": {"geometric_bias": []},
-    "G-SAN": {"query_norm": None},
-    "NG-SAN": {},
-    "NG-SAN signed": {"geometry_features": "signed"},
+FROM_PIXELS, SEARCH = "from pixels", "MHSAN"
+SMALL_TEXT = {"word_embedding_size": 32, "hidden_size": 64, "num_hidden_layers": 1, "dropout": 0, "input_dropout": 0}
+VARIANTS: dict[str, tuple[str, Sections]] = {
+    "SAN": ("ngsan/scenes", {"model": {"query_norm": None, "geometric_bias": []}}),
+    "N-SAN": ("ngsan/scenes", {"model": {"geometric_bias": []}}),
+    "G-SAN": ("ngsan/scenes", {"model": {"query_norm": None}}),
+    "NG-SAN": ("ngsan/scenes", {}),
+    "NG-SAN signed": ("ngsan/scenes", {"model": {"geometry_features": "signed"}}),
+    FROM_PIXELS: ("spatial_captioner/scenes", {}),
+    SEARCH: (
+        "mhsan/scenes",
+        {
+            "model": {"text_config": SMALL_TEXT, "hidden_size": 64, "projection_dim": 64, "attention_hidden_size": 32},
+            "data": {"spec": "scenes:size=3000,validation=200,test=200,descriptions=true"},
+            "training": {"epochs": 8, "batch_size": 50, "learning_rate": 4e-3, "drop_last": False, "num_threads": 1},
+            "evaluation": {"every_epochs": 8},
+        },
+    ),
 }
-"""Fields of the configuration that make a variant of NG-SAN."""
-FROM_PIXELS = "from pixels"
+"""Models of synthetic scenes: the packaged training config of each, and changes to it."""
 IN_BRIEF: Sections = {
     "data": {"spec": "scenes:size=8000,validation=200,test=500,images=true,image_size=64"},
     "training": {"epochs": 6, "num_threads": 1},
     "evaluation": {"every_epochs": 6},
 }
-"""Changes to the packaged config of pixels that limit training to minutes."""
-
-SEARCH = "MHSAN"
-SMALL_TEXT = {"word_embedding_size": 32, "hidden_size": 64, "num_hidden_layers": 1, "dropout": 0, "input_dropout": 0}
-SMALL_SEARCH: Sections = {
-    "model": {"text_config": SMALL_TEXT, "hidden_size": 64, "projection_dim": 64, "attention_hidden_size": 32},
-    "data": {"spec": "scenes:size=3000,validation=200,test=200,descriptions=true"},
-    "training": {"epochs": 8, "batch_size": 50, "learning_rate": 4e-3, "drop_last": False, "num_threads": 1},
-    "evaluation": {"every_epochs": 8},
-}
-"""Changes to the packaged config of search, for a smaller MHSAN."""
+"""Changes to the config of pixels that limit training to minutes."""
 COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
 SHOWN = "NG-SAN signed"
 NUM_CAPTIONS = 20
@@ -64,30 +66,16 @@ CHANCE = 0.5  # share of right relations without geometry: both answers to a pro
 
 
 def scenes_config(variant: str, output_dir: Path, seed: int = 0, changes: Sections | None = None) -> TrainingConfig:
-    """Returns the training config of a captioner of synthetic scenes: one of `VARIANTS`, or `FROM_PIXELS`."""
-    if variant == FROM_PIXELS:
-        return changed("spatial_captioner/scenes", output_dir, seed, changes or {})
-    return changed("ngsan/scenes", output_dir, seed, changes or {}, {"model": VARIANTS[variant]})
-
-
-def search_config(output_dir: Path, seed: int = 0, changes: Sections | None = None) -> TrainingConfig:
-    """Returns the training config of a dual encoder of synthetic scenes; see [`scenes_config`]."""
-    return changed("mhsan/scenes", output_dir, seed, SMALL_SEARCH, changes or {})
-
-
-def changed(config: str, output_dir: Path, seed: int, *changes: Sections) -> TrainingConfig:
-    packaged = load_training_config(config)
+    """Returns the training config of one of `VARIANTS`, changed further."""
+    name, own_changes = VARIANTS[variant]
+    packaged = load_training_config(name)
     sections = packaged.to_dict()
     sections["data"]["spec"] = packaged.data.spec.rpartition(",seed=")[0]
-    for change in changes:
+    for change in (own_changes, changes or {}):
         sections = {name: {**values, **change.get(name, {})} for name, values in sections.items()}
     sections["data"]["spec"] += f",seed={seed}"
     sections["training"] |= {"seed": seed, "output_dir": str(output_dir)}
     return packaged.from_dict(sections)
-
-
-def folder_name(variant: str) -> str:
-    return variant.lower().replace(" ", "-")
 
 
 def train_side_by_side(configs: Mapping[str, TrainingConfig]) -> None:
@@ -107,18 +95,13 @@ def be_silent() -> None:  # exceptions of a worker process reach the main proces
 def train_and_score(config: TrainingConfig) -> dict[str, float]:
     """Trains a model of scenes; returns its scores on the test scenes, which its folder gets with its captions."""
     result = train(config, resume=True)
-    spec, batch_size, rows = config.data.spec, config.evaluation.batch_size, load_rows(config.data.spec, "test")
-    if isinstance(config, RetrievalConfig):
-        model, processor = load_model(result.best_dir, "retrieval")
-        scores = embed_pairs(model, processor, rows, batch_size=batch_size).scores()
-    else:
-        model, processor = load_captioner(result.best_dir)
-        rows = rows_for(model, processor, rows, spec)
-        extra = extra_scores_of(spec)
-        evaluation = evaluate_captioner(model, processor, rows, extra_scores=extra, batch_size=batch_size)
+    task, accelerator = task_class_of(config.model)(config), make_accelerator()
+    model, processor = load_model(result.best_dir)
+    rows = task.evaluation_rows(model, processor, task.load_rows("test"))
+    evaluation = task.evaluate_all(model.to(accelerator.device), processor, rows, accelerator)
+    if isinstance(evaluation, CaptionEvaluation):
         evaluation.save(config.output_dir / "captions.json")
-        scores = evaluation.scores
-    scores = {**scores, "training_seconds": sum(entry["seconds"] for entry in result.history)}
+    scores = {**evaluation.scores, "training_seconds": sum(entry["seconds"] for entry in result.history)}
     write_text_atomically(config.output_dir / "scores.json", json.dumps(scores, indent=2) + "\n")
     return scores
 
@@ -129,26 +112,7 @@ def read_scores(config: TrainingConfig) -> dict[str, float] | None:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
-@contextmanager
-def calm_logs() -> Iterator[None]:
-    """Lets transformers and the training loop log only errors inside the `with` block."""
-    training = logging.getLogger("hf_ngsan.training")
-    level = training.level
-    training.setLevel(logging.WARNING)
-    try:
-        with quiet_loading():
-            yield
-    finally:
-        training.setLevel(level)
-
-
-def main(
-    output: str | Path = "runs/demo",
-    seed: int = 0,
-    changes: Sections | None = None,
-    pixel_changes: Sections = IN_BRIEF,
-    search_changes: Sections | None = None,
-) -> int:
+def main(output: str | Path = "runs/demo", seed: int = 0, changes: Mapping[str, Sections] | None = None) -> int:
     """Trains captioners of synthetic scenes, compares them, and searches scenes.
 
     Training runs that an earlier call finished are kept, and those that it began are resumed.
@@ -157,22 +121,18 @@ def main(
         output: folder that gets the training runs with `scores.json` and captions of the test scenes, `model/` (NG-SAN
             signed with its code), `pixel-model/`, `scenes.index/`, and captions and figures by them.
         seed: seed of scenes and weights.
-        changes, pixel_changes, search_changes: sections with keys to change of the training configs of captioners of
-            regions, of the captioner of pixels, and of the dual encoder.
+        changes: sections with keys to change of the training configs, by the name of the variant.
     """
     check_matplotlib()
     output = Path(output)
     check_place(output / "captions.json")
-    configs: dict[str, TrainingConfig] = {
-        name: scenes_config(name, output / folder_name(name), seed, pixel_changes if name == FROM_PIXELS else changes)
-        for name in COMPARED
+    changes = {FROM_PIXELS: IN_BRIEF, **(changes or {})}
+    configs = {
+        name: scenes_config(name, output / folder_name(name), seed, changes.get(name)) for name in (*COMPARED, SEARCH)
     }
-    configs[SEARCH] = search_config(output / folder_name(SEARCH), seed, search_changes)
     for config in configs.values():
-        earlier = training_config_of(config.output_dir)
-        if earlier.is_file() and load_training_config(earlier).changes_that_break_resuming(config):
-            raise ConfigError(f"{output} holds a demo with another seed or training config; give another --output.")
-    with calm_logs():
+        check_output_folder(config, resume=True, overwrite=False)
+    with quiet_loading():
         missing = {name: config for name, config in configs.items() if read_scores(config) is None}
         if missing:
             train_side_by_side(missing)
@@ -194,26 +154,24 @@ def main(
 
 def use(config: TrainingConfig, output: Path) -> None:
     """Saves a trained captioner with its code, loads it with transformers, captions scenes and explains one."""
-    from transformers import AutoModelForImageTextToText, AutoProcessor, pipeline
-
     folder = output / "model"
-    replace_folder_contents(folder, lambda new: save_for_hub(*load_captioner(config.output_dir), new))
+    captioner = saved_captioner(config, folder)
     print(f'Saved to {folder}; read back with AutoModelForImageTextToText and pipeline("image-to-text").')
 
     rows = load_rows(config.data.spec, "test", limit=NUM_CAPTIONS)
-    captioner = pipeline("image-to-text", model=str(folder))  # type: ignore[call-overload]  # a task of ours
     captions = [found[0]["generated_text"] for found in captioner(rows)]
-    own = zip(rows["image_id"], captions, rows["captions"], strict=True)
-    entries = [dict(zip(("image_id", "caption", "references"), entry, strict=True)) for entry in own]
+    entries = [
+        {"image_id": row["image_id"], "caption": caption, "references": row["captions"]}
+        for row, caption in zip(rows, captions, strict=True)
+    ]
     write_text_atomically(output / "captions.json", json.dumps(entries, indent=1) + "\n")
     print(f"Captions of test scenes, in {output / 'captions.json'}:")
     for entry in entries[:3]:
         print(f"  {entry['image_id']}: {entry['caption']}")
 
-    model = AutoModelForImageTextToText.from_pretrained(folder).eval()  # nosec B615  # a local folder
-    processor = AutoProcessor.from_pretrained(folder)  # nosec B615  # a local folder
+    model, processor = captioner.model, captioner.processor
     row = rows[0]
-    inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[row["visual_boxes"]])
+    inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[row["visual_boxes"]]).to(model.device)
     [(words, weights)] = word_attention(model, processor.tokenizer, inputs, model.generate(**inputs))
     statement = Statement.parse(" ".join(words))
     word = -1 if statement is None else words.index(statement.relation.split()[0])  # the first one of the relation
@@ -222,21 +180,25 @@ def use(config: TrainingConfig, output: Path) -> None:
     print(f"A scene, its caption and the attention of a word: {output / 'figure.png'}")
 
 
-def use_on_pixels(config: TrainingConfig, output: Path) -> None:
-    """Captions a drawing with a captioner of pixels through transformers, and draws the attention maps."""
-    from PIL import Image
+def saved_captioner(config: TrainingConfig, folder: Path) -> Any:
+    """Saves a trained captioner with its code; returns its pipeline, loaded with transformers."""
     from transformers import pipeline
 
-    folder, drawing = output / "pixel-model", output / "scene.png"
     replace_folder_contents(folder, lambda new: save_for_hub(*load_captioner(config.output_dir), new))
-    draw_scene(load_rows(config.data.spec, "test")[0]).save(drawing)
-    captioner = pipeline("image-to-text", model=str(folder))  # type: ignore[call-overload]  # a task of ours
+    return pipeline("image-to-text", model=str(folder))  # type: ignore[call-overload]  # a task of ours
+
+
+def use_on_pixels(config: TrainingConfig, output: Path) -> None:
+    """Captions a drawing with a captioner of pixels through transformers, and draws the attention maps."""
+    folder, drawing = output / "pixel-model", output / "scene.png"
+    captioner = saved_captioner(config, folder)
+    image = draw_scene(load_rows(config.data.spec, "test")[0])
+    image.save(drawing)
     [answer] = captioner(str(drawing), return_attention=True)
     print(f'\npipeline("image-to-text", model="{folder}")("{drawing}")')
     print(f"  {answer['generated_text']}")
     if answer["words"]:
-        with Image.open(drawing) as image:
-            save_figure(plot_word_maps(image, answer["words"], answer["attention"]), output / "words.png")
+        save_figure(plot_word_maps(image, answer["words"], answer["attention"]), output / "words.png")
         print(f"Where each of its words looked: {output / 'words.png'}")
 
 

@@ -6,11 +6,11 @@ The folder is one of [`hf_ngsan.io.shards`], with `extraction.json`, the provena
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -24,17 +24,13 @@ from ..io.files import FileStamp, check_place, write_text_atomically
 from ..io.folders import FolderLock, is_empty
 from ..io.processes import make_accelerator
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
-from ..loading.provenance import description_of, installed_versions, provenance_difference, vision_provenance
+from ..loading.provenance import described, installed_versions, provenance_difference, vision_provenance
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
-FORMAT = 1
 METADATA = "extraction.json"
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 MAX_IMAGES_PER_SHARD = 256
-MIN_SHARDS = 64
-"""Shards of a folder with enough images, so that many processes get equal shares."""
-MAX_WAIT = timedelta(days=30)  # of a process that has finished its share
-Result = TypeVar("Result")
+MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
 
 
 class ExtractionResult(NamedTuple):
@@ -134,7 +130,7 @@ def extract_features(
         columns = ["image_id", "visual_features", *["visual_boxes"] * (kind != "frames"), "width", "height"]
         columns += ["file_name", *["objects", "object_scores"] * (kind == "regions")]
         description = {
-            "format": FORMAT,
+            "format": 1,
             "backbone": str(name),
             **vision_provenance(model, image_processor),
             "dtype": dtype,
@@ -158,7 +154,7 @@ def extract_features(
         present = rows_by_image_id(folder, records) if unread else {}
         skipped = [entry for image_id, entry in unread.items() if image_id not in present]
         written = [shard_name(chunk.generation, chunk.number) for chunk in chunks if not chunk.is_retry]
-        return folder.make_dataset(description_of(description), skipped, written), skipped
+        return folder.make_dataset(json.dumps(described(description)), skipped, written), skipped
 
     try:
         chunks, description, num_before = on_main_process(accelerator, plan)
@@ -193,22 +189,18 @@ def extract_features(
 
 
 def columns_of(description: Mapping) -> Features:
-    names = description["columns"]
-    columns = caption_features(
-        description["feature_size"], dtype=description["dtype"], size=True, split="split" in names
-    )
+    columns = caption_features(description["feature_size"], dtype=description["dtype"], size=True, split=True)
     columns |= {"file_name": Value("string"), "objects": List(Value("string")), "object_scores": List(Value("float32"))}
-    return Features({name: feature for name, feature in columns.items() if name in names})
+    return Features({name: feature for name, feature in columns.items() if name in description["columns"]})
 
 
 def rows_of_batch(
     model: PreTrainedModel, images: ImageList, split: str | None, description: Mapping, batch: PreparedBatch
-) -> list[dict]:
+) -> Iterator[dict]:
     if not batch.positions:
-        return []
+        return
     listed = [images.images[position] for position in batch.positions]
     encoded_images = encoded(model, batch.inputs, description["dtype"], [image.file_name for image in listed])
-    rows = []
     for image, (width, height), seen in zip(listed, batch.sizes, encoded_images, strict=True):
         row = {
             "image_id": image.image_id,
@@ -220,8 +212,7 @@ def rows_of_batch(
             "file_name": image.file_name,
         }
         row = {name: row[name] for name in description["columns"]}
-        rows.append(check_row(row, where=image.file_name, feature_size=description["feature_size"]))
-    return rows
+        yield check_row(row, where=image.file_name, feature_size=description["feature_size"])
 
 
 def encoded(
@@ -303,18 +294,13 @@ def refuse_other_images(
         if image.image_id not in rows:
             continue
         row, stamp = rows[image.image_id], stamps.get(str(image.image_id))
+        where = f"{images.source}: {image.file_name} (image {image.image_id})"
         wanted = {"file_name": image.file_name, "split": split, "captions": image.captions and list(image.captions)}
         for field, value in wanted.items():
             if row.get(field) != value:
-                raise ExtractionError(
-                    f"{images.source}: image {image.image_id} has {field} {value!r}, but {row.get(field)!r} in the "
-                    "output folder; choose another output folder, or give images with ids of their own."
-                )
+                raise ExtractionError(f"{where} has {field} {value!r}, but {row.get(field)!r} in the output folder.")
         if stamp is not None and not images.is_unchanged(place, stamp):
-            raise ExtractionError(
-                f"{images.source}: {image.file_name} (image {image.image_id}) changed since its features were "
-                "extracted; choose another output folder, or give the original image."
-            )
+            raise ExtractionError(f"{where} changed since its features were extracted; choose another output folder.")
 
 
 def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
@@ -350,10 +336,11 @@ def plan_chunks(
 
 
 def extraction_accelerator() -> Accelerator:
-    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
+    waiting = InitProcessGroupKwargs(timeout=timedelta(days=30))  # of a process that has finished its share
+    return make_accelerator(kwargs_handlers=[waiting])
 
 
-def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
+def on_main_process(accelerator: Accelerator, work: Callable[[], Any]) -> Any:
     """Returns the result of `work`, done by the main process, in every process; an error of it ends all."""
     results: list[Any] = [work() if accelerator.is_main_process else None]
     if accelerator.num_processes > 1:

@@ -19,10 +19,8 @@ from transformers import BaseImageProcessor
 from ..data import DataError, load_data
 from ..data.annotations import coco_records
 from ..data.coco_files import number_at_the_end, read_json
-from ..data.images import is_image, sorted_files, visible_files
-from ..data.images.sources import how_to_caption, is_folder_of_photographs, is_metadata, split_names
-from ..data.inspection import Findings
-from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
+from ..data.images import sorted_files
+from ..data.readers import READERS
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.messages import ProgressDisplay, type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
@@ -34,8 +32,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-SKIP_ERRORS = "Images that cannot be read are left out with --skip-errors."
-"""End of the error for an image."""
+SKIP_ERRORS = "Images that cannot be read are left out with --skip-errors."  # end of the error for an image
 
 
 class ExtractionError(ValueError):
@@ -81,17 +78,13 @@ class ImageList:
     def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
         """Returns an image, upright and in RGB, reduced to `least_side` or more, and the stamp of its file or bytes."""
         content, path, stamp = self.content(index)
-        stored = {"bytes": content, "path": path}
-        if self.rows is None:
-            return load_image(stored, least_side=least_side), stamp
-        try:
-            is_plain = self.rows.features["image"].mode is None
-            return load_image(stored if is_plain else self.rows[index]["image"], least_side=least_side), stamp
-        except Exception:  # such as of a member of an archive; errors of the dataset name the row
-            return load_image(self.rows[index]["image"]), stamp
+        if self.rows is not None and (content is None or self.rows.features["image"].mode is not None):
+            return load_image(self.rows[index]["image"]), stamp  # such as a member of an archive
+        name = f"image {self.images[index].file_name} of {self.source}"
+        return load_image({"bytes": content, "path": path}, name, least_side), stamp
 
     def content(self, index: int) -> tuple[bytes | None, Path, FileStamp | None]:
-        """Returns the bytes of an image, its path, and the stamp of the bytes; without a file there are none."""
+        """Returns the bytes of an image, its path, and the stamp of the bytes."""
         content, path = self.stored(index)
         modified = self.mtime_ns
         if content is None and path.is_file():
@@ -265,21 +258,8 @@ def prepare_batch(
     pictures: dict[int, Any] = {}  # images, or lists of the frames of clips
     stamps: dict[int, FileStamp] = {}
     unreadable: list[tuple[int, str]] = []
-
-    def inputs_of(some: list[Any]) -> dict[str, torch.Tensor]:
-        if not (some and images.of_clips):
-            return dict(image_processor(images=some, return_tensors="pt")) if some else {}
-        pixels = image_processor(images=[frame for frames in some for frame in frames], return_tensors="pt")
-        return pad_clips(pixels["pixel_values"].split([len(frames) for frames in some]))
-
-    def leave_out(position: int, error: Exception) -> None:
-        if isinstance(error, MemoryError):
-            raise error
-        reason = f"{images.images[position].file_name} cannot be read ({type_and_reason(error)})."
-        is_told = isinstance(error, ImageError | DataError)  # by a sentence that names the image
-        unreadable.append((position, " ".join(str(error).split()) if is_told else reason))
-
     for position in positions:
+        listed = images.images[position]
         try:
             picture: Any
             if images.of_clips:
@@ -287,26 +267,26 @@ def prepare_batch(
             else:
                 picture, stamp = images.read(position, least_side and max(least_side, thumbnail_side))
             if change is not None:
-                listed = images.images[position]
                 row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
                 picture = change.change(row)["image"]
+        except MemoryError:
+            raise
         except Exception as error:
-            leave_out(position, error)
+            is_told = isinstance(error, ImageError | DataError)  # by a sentence that names the image
+            reason = str(error) if is_told else f"{listed.file_name} cannot be read ({type_and_reason(error)})."
+            unreadable.append((position, " ".join(reason.split())))
         else:
             pictures[position] = picture
             stamps |= {} if stamp is None else {position: stamp}
-    try:
-        inputs = inputs_of(list(pictures.values()))
-    except Exception:
-        for position, picture in list(pictures.items()):
-            try:
-                inputs_of([picture])
-            except Exception as error:
-                leave_out(position, error)
-                del pictures[position]
-                stamps.pop(position, None)
-        inputs = inputs_of(list(pictures.values()))
-    first = [picture[0] if images.of_clips else picture for picture in pictures.values()]
+    inputs: dict[str, torch.Tensor] = {}
+    first = list(pictures.values())
+    if pictures and images.of_clips:
+        frames = [frame for clip in pictures.values() for frame in clip]
+        pixels = image_processor(images=frames, return_tensors="pt")["pixel_values"]
+        inputs = pad_clips(pixels.split([len(clip) for clip in pictures.values()]))
+        first = [clip[0] for clip in pictures.values()]
+    elif pictures:
+        inputs = dict(image_processor(images=first, return_tensors="pt"))
     sizes = [picture.info.get("full size", picture.size) for picture in first]
     thumbnails = []
     for picture in first if thumbnail_side else ():
@@ -336,60 +316,9 @@ def load_batches(
     loader: DataLoader = DataLoader(
         positions_of_batches, batch_size=None, collate_fn=prepare, num_workers=num_workers if batches else 0
     )
-    process, processes = accelerator.process_index + 1, accelerator.num_processes
-    work = work if processes == 1 else f"{work}, process {process} of {processes}"
-    with ProgressDisplay(work, sum(map(len, batches)), shown=process == 1) as display:
+    with ProgressDisplay(work, sum(map(len, batches)), shown=accelerator.process_index == 0) as display:
         done = 0
         for batch, positions in zip(loader, batches, strict=True):
             yield batch
             done += len(positions)
             display.update(done)
-
-
-def inspect_images(folder: Path) -> Findings:
-    """Reads and counts the images and captions of a folder or file, and says what can use them."""
-    findings = Findings("folder of images" if folder.is_dir() else "images")
-    used: set[str] = set()
-    captioned: dict[str, int] = {}
-    for split in split_names(str(folder)):
-        images = list_images(f"images:{folder}", split=split)
-        used |= {listed.file_name for listed in images.images}
-        captioned[split] = len(images) if images.has_captions else 0
-        for number, listed in enumerate(images.images):
-            try:
-                image, _ = images.read(number)
-                row = {"split": split, "image_id": listed.image_id, "width": image.width, "height": image.height}
-                findings.add_row({**row, "captions": list(listed.captions)} if listed.captions is not None else row)
-            except (ValueError, OSError) as error:
-                findings.add_problem(error)
-    is_of_files = is_folder_of_photographs(str(folder))
-    names = sorted(visible_files(folder)) if is_of_files else []
-    described = {
-        name.rpartition(".")[0] for name in names if is_image(name)
-    } | used  # by a file of captions beside them
-    for what, left_out in {
-        "Image files that the metadata do not name, or that have no caption,": {*filter(is_image, names)} - used,
-        "Files that are not images by their suffix": {
-            name
-            for name in names
-            if not (is_image(name) or is_metadata(name)) and described.isdisjoint([name, name.rpartition(".")[0]])
-        },
-    }.items():
-        if left_out:
-            findings.notes.append(f"{what} are left out: {len(left_out)}, {min(left_out)} among them.")
-
-    captions = train = ""
-    if not any(captioned.values()):
-        fix, example = how_to_caption(folder)
-        captions = train = "\n".join([f"there are no captions; {fix}, such as", *(f"  {line}" for line in example)])
-        if not is_of_files:
-            captions = train = "there are no captions"
-    elif findings.num_problems:
-        captions = train = "the problem below stops it"
-    elif not captioned.get("train"):
-        train = f"there are no captions in a split 'train', only in {', '.join(filter(captioned.get, captioned))}"
-    elif captioned["train"] < MIN_ROWS and find_split(VALIDATION, captioned) is None:
-        train = f"{captioned['train']} images with captions are too few to set some aside; {MIN_ROWS} are needed"
-    images_alone = "" if findings.num_images else "no image can be read"
-    findings.uses = {"caption": images_alone, "index": images_alone, "train": train, "evaluate": captions}
-    return findings

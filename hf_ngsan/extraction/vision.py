@@ -20,12 +20,14 @@ from .image_list import ExtractionError
 logger = logging.getLogger(__name__)
 
 SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor")
-GRID_FIELDS = ("out_features", "grid_size", "image_size")
-FRAME_FIELDS = (*GRID_FIELDS, "num_frames", "seconds_per_frame")
-REGION_FIELDS = (
-    *("num_regions", "score_threshold", "suppression_threshold", "region_features"),
-    *("grid_size", "image_size"),
-)
+SAMPLING = ("num_frames", "seconds_per_frame")
+DETECTION = ("num_regions", "score_threshold", "suppression_threshold", "region_features")
+KINDS: dict[str | None, tuple[str, tuple[str, ...]]] = {  # of models, with the fields that apply to them
+    None: ("a model with a vision encoder of its own", ()),
+    "grid": ("a backbone", ("out_features", "grid_size", "image_size")),
+    "frames": ("a backbone of clips", ("out_features", "grid_size", "image_size", *SAMPLING)),
+    "regions": ("a detection model", (*DETECTION, "grid_size", "image_size")),
+}
 
 
 def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, CaptioningImageProcessor]:
@@ -57,14 +59,11 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         vision = getattr(captioner.base_model, "vision", None)
         image_processor = getattr(processor, "image_processor", None)
         if vision is None or image_processor is None:
-            raise ExtractionError(
-                f"{name} is a captioner without vision encoder and image processor, which takes features itself; give "
-                "the backbone that its features come from."
-            )
+            raise ExtractionError(f"{name} is a captioner without a vision encoder; give the backbone of its features.")
         check_whole_images(image_processor)
         return vision.eval(), image_processor
     image_size = fields.pop("image_size", None)
-    sampling = {field: fields.pop(field) for field in ("num_frames", "seconds_per_frame") if field in fields}
+    sampling = {field: fields.pop(field) for field in SAMPLING if field in fields}
     with quiet_loading():
         if model_type == "ngsan_vision":
             model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
@@ -73,7 +72,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
                 raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
         else:
             model = VisionModel(VisionConfig(pretrained=folder, **fields))
-    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
+    image_processor = load_image_processor(folder, model.config.kind, image_size, own_image_size(model))
     if image_size is not None:
         check_size(model.backbone, image_size, image_size)
     for field, value in sampling.items():
@@ -91,37 +90,29 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
         folder = find_model_folder(name)
         config = read_config_file(folder)
     model_type, of_clips = config.get("model_type"), fields.pop("kind", None) == "frames"
-    what = "a model with a vision encoder of its own"
-    allowed: tuple[str, ...] = ()
+    kind = None
     if model_type != "ngsan_vision" and model_type not in own_model_types("captioning"):
         try:
             kind = kind_of_source(name, config)
         except ValueError as error:
             raise ExtractionError(f"{str(error).rstrip('.')}{needed_code(config)}.") from error
-        what, allowed = ("a detection model", REGION_FIELDS) if kind == "regions" else ("a backbone", GRID_FIELDS)
-        if kind == "grid" and of_clips:
-            kind, what, allowed = "frames", "a backbone of clips", FRAME_FIELDS
-        fields["kind"] = kind
+        kind = "frames" if kind == "grid" and of_clips else kind
+    what, allowed = KINDS[kind]
     for field in fields:
-        if field not in allowed and field != "kind":
+        if field not in allowed:
             option = f"--{field.replace('_', '-')}"
             raise ExtractionError(f"{option} does not apply to {name}, which is {what}; leave it out.")
-    return folder, model_type, fields
+    return folder, model_type, fields if kind is None else {**fields, "kind": kind}
 
 
 def load_image_processor(
-    source: str | os.PathLike,
-    kind: str | None,
-    name: str | None = None,
-    image_size: int | None = None,
-    own_size: int | None = None,
+    source: str | os.PathLike, kind: str | None, image_size: int | None = None, own_size: int | None = None
 ) -> CaptioningImageProcessor:
     """Returns the preprocessing that the folder of a trained model describes, without crops, which would move regions.
 
     The whole image is resized to the square that would be cropped, or to `image_size`. A backbone without a description
     gets ImageNet's normalization and `own_size`; for a detection model that is a ValueError.
     """
-    name = name or str(source)
     try:
         if is_packaged(source):
             settings = CaptioningImageProcessor(**preprocessing_of_variant(str(source))).to_dict()
@@ -129,28 +120,25 @@ def load_image_processor(
             settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
     except OSError as error:
         if kind == "regions":
-            raise ValueError(f"{name} has no preprocessor_config.json; add the one of the original model.") from error
+            raise ValueError(f"{source} has no preprocessor_config.json; add the one of the original model.") from error
         settings = CaptioningImageProcessor().to_dict()
         image_size = image_size or own_size or settings["size"]["height"]
-        side = f"{image_size} x {image_size}"
-        logger.warning("%s has no preprocessor_config.json; images become %s, normalized as ImageNet's.", name, side)
+        logger.warning("%s has no preprocessor_config.json; size %s, ImageNet's normalization.", source, image_size)
     if image_size is not None:
         settings |= {"size": {"height": image_size, "width": image_size}, "do_center_crop": False}
     if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
         image_processor = CaptioningImageProcessor.from_dict(settings)
         check_whole_images(image_processor)
         return image_processor
-    size = settings.get("size")
+    size: Any = settings.get("size")
     if settings.get("do_center_crop") and settings.get("crop_size"):
         size = settings["crop_size"]
-    size = {"shortest_edge": size} if isinstance(size, int) else size or {}
+    size = {"shortest_edge": size} if isinstance(size, int) else size
     if size.get("height") and size.get("width"):
         size = {"height": size["height"], "width": size["width"]}
-    elif size.get("shortest_edge") and size.get("longest_edge"):
+    elif size.get("longest_edge"):
         size = {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"]}
-    elif size.get("shortest_edge"):
-        size = {"height": size["shortest_edge"], "width": size["shortest_edge"]}
     else:
-        raise ValueError(f"{name}: size in preprocessor_config.json names neither height and width nor shortest_edge.")
+        size = {"height": size["shortest_edge"], "width": size["shortest_edge"]}
     chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
     return CaptioningImageProcessor(size=size, **chosen)

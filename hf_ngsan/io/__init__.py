@@ -39,10 +39,6 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     return get, lambda: sorted({*vars(sys.modules[package]), *homes}), sorted(homes)
 
 
-class UserModuleError(ValueError):
-    """A module that cannot be imported; the message names the option or key, the module and the reason."""
-
-
 def import_user_module(name: str, asked_for_by: str) -> ModuleType:
     """Imports a module of a user's that an option or key asks for; those in the current folder are found last."""
     if os.getcwd() not in sys.path:
@@ -50,4 +46,4 @@ def import_user_module(name: str, asked_for_by: str) -> ModuleType:
     try:
         return import_module(name)
     except Exception as error:
-        raise UserModuleError(f"{asked_for_by}: importing {name} failed ({type_and_reason(error)}).") from error
+        raise ValueError(f"{asked_for_by}: importing {name} failed ({type_and_reason(error)}).") from error

@@ -29,15 +29,13 @@ def write_output(path: str | os.PathLike, text: str) -> None:
 
 
 def write_file_atomically(path: str | os.PathLike, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file with `write(opened file)`, whole or not at all; of several processes the last to finish wins.
-
-    A symbolic link is followed; a device or a pipe is written to directly.
-    """
+    """Writes a file with `write(opened file)`, whole or not at all; of several processes the last to finish wins."""
     path = file_behind(Path(path))
     write_through(temporary_path(path.with_name(f"{secrets.token_hex(4)}-{path.name}")), path, write)
 
 
 def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file under a temporary name and renames it; a device or a pipe is written to directly."""
     if is_stream(path):
         with open(path, "wb") as file:
             write(file)
@@ -57,16 +55,12 @@ def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], objec
 def check_place(path: Path) -> None:
     """Raises an OSError unless a file or folder of this path can be made, with its parent folders if need be."""
     if is_stream(path):
-        if not os.access(path, os.W_OK):
-            raise PermissionError(f"{path} cannot be written to; choose another place.")
         return
     folder = file_behind(path).absolute().parent
     while not os.path.lexists(folder):
         folder = folder.parent
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{path} cannot be made: {folder} is a file, not a folder; choose another place.")
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{path} cannot be made: {folder} cannot be written to; choose another place.")
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise NotADirectoryError(f"{path} cannot be made: {folder} is no folder to write to; choose another place.")
 
 
 def is_stream(path: Path) -> bool:

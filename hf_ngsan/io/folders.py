@@ -17,6 +17,7 @@ import ctypes
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -90,22 +91,15 @@ def put_in_place(new: Path, target: Path) -> None:
     elif not exchange(new, target):
         old = replaced_path(target)
         os.rename(target, old)
-        try:
-            os.rename(new, target)
-        except OSError:
-            os.rename(old, target)
-            raise
+        os.rename(new, target)
     flush_to_disk(target.parent)
     remove(old)
 
 
 def exchange(first: Path, second: Path) -> bool:
     """Exchanges the names of two folders in one step; returns False if the system or file system cannot."""
-    try:
-        rename = ctypes.CDLL(None).renameat2
-    except (AttributeError, OSError, TypeError):  # no Linux, or a C library before glibc 2.28
-        return False
-    return rename(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE) == 0
+    names = AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second)
+    return sys.platform == "linux" and ctypes.CDLL(None).renameat2(*names, RENAME_EXCHANGE) == 0
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +28,13 @@ def sentence(error: Exception) -> str:
         )
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}."
-    text = " ".join(str(error).split())
-    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]} …"
+    return shortened(" ".join(str(error).split()), MAX_LENGTH)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Returns a text that may quote anything, cut if it is too long, with lone surrogates as escapes."""
+    cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return cut.encode(errors="backslashreplace").decode()
 
 
 def printable(name: str) -> str:
@@ -89,15 +93,10 @@ def one_sentence(error: Exception) -> str:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Prints warnings to users in one line, without a place in the code, inside the `with` block."""
+    """Prints warnings in one line, without a place in the code, inside the `with` block."""
     usual = warnings.formatwarning
 
-    def one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
-        if category is not UserWarning:
-            return usual(message, category, *place, **more)
-        return f"Warning: {' '.join(str(message).split())}\n"
-
-    warnings.formatwarning = one_line
+    warnings.formatwarning = lambda message, *place, **more: f"Warning: {' '.join(str(message).split())}\n"
     try:
         yield
     finally:
@@ -114,7 +113,7 @@ class ProgressDisplay:
         self.bar = tqdm(
             desc=name, total=total, initial=done, unit=f" {unit}", leave=False, disable=None if shown else True
         )
-        self.summary = ""
+        self.status = ""
         self.done_before = done
         self.started_at = self.last_line_at = time.monotonic()
 
@@ -124,17 +123,16 @@ class ProgressDisplay:
     def __exit__(self, *exception: object) -> None:
         self.bar.close()
 
-    def update(self, done: int, time_left: str | None = None, summary: str | None = None) -> None:
-        """Shows the items done, the time left and a summary, by default those of the pace so far."""
-        if summary is not None:
-            self.summary = f"{summary}, "
-            self.bar.set_postfix_str(f"{summary}, {time_left} left")
+    def update(self, done: int, status: str | None = None) -> None:
+        """Shows the items done, and a status, by default the pace so far and the time left."""
+        if status is not None:
+            self.status = status
+            self.bar.set_postfix_str(status)
         self.bar.update(done - self.bar.n)
         now = time.monotonic()
         if self.shown and self.bar.disable and now - self.last_line_at >= SECONDS_BETWEEN_LINES:
             self.last_line_at = now
             pace = (done - self.done_before) / (now - self.started_at)
-            if time_left is None:
-                time_left = self.bar.format_interval((self.total - done) / pace) if pace else "?"
-            shown = self.summary or f"{pace:.1f} {self.unit}/s, "
-            logger.info("%s, %d of %d %s, %s%s left", self.name, done, self.total, self.unit, shown, time_left)
+            time_left = self.bar.format_interval((self.total - done) / pace) if pace else "?"
+            shown = self.status or f"{pace:.1f} {self.unit}/s, {time_left} left"
+            logger.info("%s, %d of %d %s, %s", self.name, done, self.total, self.unit, shown)

@@ -111,8 +111,6 @@ def find_model_folder(name: str | os.PathLike) -> str:
         if HUB_NAME.fullmatch(str(name)) and not folder.parent.is_dir():
             return str(name)
         raise FileNotFoundError(f"There is no model folder {folder}.")
-    if not folder.is_dir():
-        raise ModelFolderError(f"{folder} is a file; give the folder of a model, such as {folder.parent}.")
     for candidate in (folder, folder / "best", folder / "last"):
         if (candidate / "config.json").is_file():
             return str(candidate)
@@ -285,25 +283,22 @@ def public_name(place: str) -> str:
 
 def file_of(place: str, name: str, fetch: bool) -> Path | None:
     """Returns a file of a model; None if it is missing, or leads out of the folder."""
-    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub import constants
 
     if not HUB_NAME.fullmatch(place) or Path(place).exists():
         file = Path(place, name)
         homes = map(os.path.realpath, (place, constants.HF_HUB_CACHE))
         inside = any(Path(os.path.realpath(file)).is_relative_to(home) for home in homes)
         return file if place and inside and file.is_file() else None
-    if fetch:
-        return fetched(place, name)
-    cached = try_to_load_from_cache(place, name)
-    return Path(cached) if isinstance(cached, str) else None
+    return file_on_hub(place, name, fetch)
 
 
 @cache
-def fetched(repo_id: str, name: str) -> Path | None:
+def file_on_hub(repo_id: str, name: str, fetch: bool) -> Path | None:
     from huggingface_hub import hf_hub_download
 
     with suppress(Exception):  # no such file, no network, no right to read it, ...
-        return Path(hf_hub_download(repo_id, name))
+        return Path(hf_hub_download(repo_id, name, local_files_only=not fetch))
     return None
 
 

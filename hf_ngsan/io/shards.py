@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import datasets
-import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 
@@ -115,12 +115,9 @@ class ShardFolder:
         # `datasets` describes one row; then all shards are named.
         sample = Dataset.from_file(str(self.path / filled[0].file)).select(range(1))
         sample.info.description = description
-        temporary = temporary_path(self.path / "sample")
-        shutil.rmtree(temporary, ignore_errors=True)
-        with without_progress_bars():
-            sample.save_to_disk(str(temporary))
-        info, state = (json.loads((temporary / name).read_text(encoding="utf-8")) for name in (INFO, STATE))
-        shutil.rmtree(temporary)
+        with TemporaryDirectory() as temporary, without_progress_bars():
+            sample.save_to_disk(temporary)
+            info, state = (json.loads(Path(temporary, name).read_text(encoding="utf-8")) for name in (INFO, STATE))
         state["_data_files"] = [{"filename": record.file} for record in filled]
         state["_fingerprint"] = hashlib.sha256("".join(record.sha256 for record in filled).encode()).hexdigest()[:16]
         write_text_atomically(self.path / INFO, json.dumps(info, indent=2))
@@ -182,11 +179,6 @@ class ShardWriter:
         with files.naming(self.file):
             self.writer.write(row)
         self.num_rows += 1
-
-    def write_table(self, table: pa.Table) -> None:
-        with files.naming(self.file):
-            self.writer.write_table(table)
-        self.num_rows += len(table)
 
     def commit(
         self, skipped: list[dict], images: Mapping[str, FileStamp] | None = None, end: Iterable[int] = ()

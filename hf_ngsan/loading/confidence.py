@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,13 +25,6 @@ from .provenance import model_fingerprint
 CONFIDENCE = "confidence.json"
 CONCENTRATION = 10.0
 """Of the distribution around each cluster, the reciprocal of a variance."""
-
-
-class Judgement(NamedTuple):
-    """Probability that a caption is as good as the better half of those of the calibration; is its image unusual?"""
-
-    confidence: float
-    unlike_training: bool
 
 
 @dataclass(frozen=True)
@@ -61,37 +54,34 @@ class Calibration:
 
 
 class Confidence:
-    """Judges captions with the calibration of their captioner, and the dual encoder of that in evaluation mode."""
+    """Judges captions with the calibration of their captioner, and the dual encoder that it names.
 
-    def __init__(self, calibration: Calibration, dual_encoder: Any, processor: Any) -> None:
-        self.calibration = calibration
-        self.encoder = dual_encoder_of(dual_encoder, processor)
-        clusters = np.frombuffer(base64.b64decode(calibration.clusters), np.float16)
-        self.clusters = clusters.reshape(-1, self.encoder.dimension).astype(np.float32)
+    A ModelFolderError says that the captioner is not calibrated, or with another version of the dual encoder.
+    """
 
-    @classmethod
-    def load(cls, captioner: str | Path, device: torch.device | str = "cpu") -> "Confidence":
-        """Loads the calibration of a captioner, and its dual encoder; a ModelFolderError if one of them is missing."""
+    def __init__(self, captioner: str | Path, device: torch.device | str = "cpu") -> None:
         file = Path(find_model_folder(captioner), CONFIDENCE)
         if not file.is_file():
             raise ModelFolderError(f"{captioner} has no calibration ({CONFIDENCE}); make it with hf-ngsan calibrate.")
-        calibration = Calibration.load(file)
-        model, processor = load_model(calibration.dual_encoder, "retrieval")
-        if model_fingerprint(model, processor) != calibration.fingerprint:
+        self.calibration = Calibration.load(file)
+        model, processor = load_model(self.calibration.dual_encoder, "retrieval")
+        if model_fingerprint(model, processor) != self.calibration.fingerprint:
             raise ModelFolderError(
-                f"{captioner} is calibrated with another version of the dual encoder {calibration.dual_encoder}; "
+                f"{captioner} is calibrated with another version of the dual encoder {self.calibration.dual_encoder}; "
                 "make the calibration with hf-ngsan calibrate anew."
             )
         placed: Any = model
-        return cls(calibration, placed.to(device), processor)
+        self.encoder = dual_encoder_of(placed.to(device), processor)
+        clusters = np.frombuffer(base64.b64decode(self.calibration.clusters), np.float16)
+        self.clusters = clusters.reshape(-1, self.encoder.dimension).astype(np.float32)
 
     def judge(
         self, visual: Mapping[str, torch.Tensor], captions: Sequence[str], scores: Sequence[float]
-    ) -> list[Judgement]:
-        """Returns a judgement for each caption, those of an image next to each other; `scores` are their likelihoods.
+    ) -> list[dict[str, Any]]:
+        """Returns `confidence` and `unlike_training` for each caption, those of an image next to each other.
 
         `visual` has the captioner's `visual_features` `(images, regions, size)` and their `attention_mask` `(images,
-        regions)`, or `pixel_values`; features in place of the images that are needed are a ValueError.
+        regions)`, or `pixel_values`, where they are needed. `scores` are the likelihoods of the captions.
         """
         images = embed_visual(self.encoder, visual, self.calibration.shares_vision)
         texts = embed_captions(self.encoder, captions)
@@ -101,7 +91,7 @@ class Confidence:
         logits = weights.intercept + weights.log_probability * np.asarray(scores) + weights.similarity * similarities
         is_unlike = familiarity(images, self.clusters, self.calibration.shares) < self.calibration.min_familiarity
         return [
-            Judgement(float(value), bool(is_unlike[image]))
+            {"confidence": float(value), "unlike_training": bool(is_unlike[image])}
             for value, image in zip(sigmoid(logits), of_captions, strict=True)
         ]
 
@@ -116,13 +106,8 @@ def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], share
     """Returns embeddings of images, float32 `(images, dimension)`: of features or, if not shared, of pixels."""
     if shares_vision:
         inputs = {"visual_features": visual["visual_features"], "visual_attention_mask": visual.get("attention_mask")}
-    elif "pixel_values" in visual:
-        inputs = {name: visual.get(name) for name in ("pixel_values", "pixel_mask")}
     else:
-        raise ValueError(
-            "Confidence needs images here, not features: the dual encoder that the captioner is calibrated with has a "
-            "vision encoder of its own."
-        )
+        inputs = {"pixel_values": visual["pixel_values"], "pixel_mask": visual.get("pixel_mask")}
     with torch.inference_mode():
         return encoder.embed_images({name: value for name, value in inputs.items() if value is not None}).cpu().numpy()
 

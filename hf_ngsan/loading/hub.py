@@ -9,8 +9,6 @@ import inspect
 import json
 import logging
 import re
-import sys
-from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,24 +24,21 @@ from transformers import (
 )
 
 from ..exporting.onnx_folder import remove_old_graphs
-from ..io.files import give_usual_modes, write_text_atomically
+from ..io.files import write_text_atomically
 from ..io.messages import one_sentence
-from ..io.packaged import complete_sources, write_licence
 from ..models.attention_maps import evaluation_mode
-from ..models.configuration_hub import REFERENCES_TO_CODE, imports_of_parts
+from ..models.configuration_hub import REFERENCES_TO_CODE
 from ..models.modeling_base import registered_for_auto_classes
 from ..models.modeling_vision import cell_boxes
-from .models import WEIGHTS, is_guest, task_of
+from .models import is_guest, save_model, task_of
 from .provenance import installed_versions
 
 logger = logging.getLogger(__name__)
 
 MODELS = Path(__file__).parent.parent / "models"
 PACKAGE_IMPORT = re.compile(r"^\s*(from|import) hf_ngsan\b", re.MULTILINE)
-HANDLER = "handler.py"
-"""File of a pushed captioner for the Inference Endpoints of the Hub."""
-SETTINGS_FILES = "*config.json"
-"""Files of a checkpoint that can refer to code."""
+MODULE = re.compile(r'"([^"]+)\.\w+"')
+"""The module of a reference to code, such as "modeling_x.XModel", in JSON."""
 SELF_TEST = "self_test.json"
 TOLERANCE = 1e-4
 SEED = 0
@@ -90,32 +85,29 @@ def save_for_hub(
     auto_classes: dict[type, str] = {}
     if not is_of_transformers(model):  # transformers has its code
         auto_classes[type(model.config)] = "AutoConfig"
-        auto_classes[type(model)] = find_auto_class(model, ("Model", "Backbone"), classes)
-        if "AutoProcessor" in classes:
-            auto_classes[type(processor)] = find_auto_class(processor, ("Processor",), classes)
-        elif "AutoTokenizer" in classes or not isinstance(processor, PreTrainedTokenizerBase | None):
-            auto_classes[type(processor)] = find_auto_class(processor, ("ImageProcessor", "Tokenizer"), classes)
+        has_processor = {"AutoProcessor", "AutoTokenizer"} & classes.keys()
+        needs_code = has_processor or not isinstance(processor, PreTrainedTokenizerBase | None)
+        for part in (model, processor) if needs_code else (model,):
+            name = type(part).__name__
+            autos = [auto for auto, location in classes.items() if location.split(".")[-1] == name]
+            if not autos:
+                raise ValueError(
+                    f"save_for_hub() saves a model of this package and its processor; {name} is none of them."
+                )
+            auto_classes[type(part)] = autos[0]
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    parts = [getattr(processor, name) for name in getattr(processor, "get_attributes", list)()]
-    for part in (processor, *parts):
-        for settings in (getattr(part, "__dict__", {}), getattr(part, "init_kwargs", {})):
-            settings.pop("auto_map", None)
-    complete_sources(model)
     with registered_for_auto_classes(auto_classes):
-        model.save_pretrained(directory, max_shard_size=max_shard_size)
-        if processor is not None:
-            processor.save_pretrained(directory)
-    code = own_code(directory) | {f"{location.split('.')[0]}.py" for location in classes.values()}
-    for file in directory.glob(SETTINGS_FILES):
-        settings = json.loads(file.read_text(encoding="utf-8"))
-        for mapping, key in list(foreign_references(settings, code)):
-            del mapping[key]
+        save_model(model, processor, directory, max_shard_size=max_shard_size)
+    homes = {MODELS, Path(inspect.getfile(type(model))).parent} if auto_classes else set()
+    modules = {file.stem for home in homes for file in home.glob("*.py")}
+    for file in directory.glob("*config.json"):
+        text = file.read_text(encoding="utf-8")
+        settings = json.loads(text, object_hook=lambda mapping: without_foreign_code(mapping, modules))
+        if settings != json.loads(text):
             write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
-    write_licence(model, directory)
     remove_old_graphs(directory)
-    give_usual_modes(directory, WEIGHTS)
     return directory
 
 
@@ -127,60 +119,26 @@ def is_of_transformers(model: PreTrainedModel) -> bool:
 
 def needs_the_package(folder: Path) -> bool:
     """Returns whether the code in a folder imports this package; code of this package never does."""
-    return any(
-        PACKAGE_IMPORT.search(file.read_text("utf-8", errors="replace"))
-        for file in folder.glob("*.py")
-        if file.name != HANDLER
-    )
+    return any(PACKAGE_IMPORT.search(file.read_text("utf-8", errors="replace")) for file in folder.glob("*.py"))
 
 
-def own_code(folder: Path) -> set[str]:
-    """Returns the names of the code files in a folder that equal files of this or another imported package."""
-    codes = {file.name: file.read_text("utf-8", errors="replace") for file in folder.glob("*.py")}
-    imported = [Path(file) for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))]
-    homes = {MODELS, *(file.parent for file in imported if file.name in codes)} - {folder, folder.resolve()}
-    own = {
-        name
-        for name in codes
-        if any((home / name).is_file() and (home / name).read_bytes() == (folder / name).read_bytes() for home in homes)
-    }
-    listed = codes.get("parts.py", "")  # as saving writes it, it has imports of other files alone
-    return own | ({"parts.py"} if listed == imports_of_parts(re.findall(r"from \.(\w+) import", listed)) else set())
-
-
-def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[dict, str]]:
-    """Yields the mapping and key of each reference in settings to code that is not in some files."""
-    if isinstance(settings, list):
-        for value in settings:
-            yield from foreign_references(value, code)
-    elif isinstance(settings, dict):
-        for name, value in settings.items():
-            if name not in REFERENCES_TO_CODE:
-                yield from foreign_references(value, code)
-            elif not isinstance(value, dict):
-                yield settings, name
-            else:
-                for kind, entry in value.items():
-                    entry = entry.get("impl") if isinstance(entry, dict) else entry
-                    named = [str(each) for each in (entry if isinstance(entry, list) else [entry]) if each is not None]
-                    if not named or not {f"{each.rpartition('.')[0]}.py" for each in named} <= {*code}:
-                        yield value, kind
-
-
-def find_auto_class(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:
-    """Returns the name of the Auto class, among some kinds, for the class of an object."""
-    name = "None" if saved is None else type(saved).__name__
-    for auto, location in classes.items():
-        if auto.startswith(tuple(f"Auto{kind}" for kind in kinds)) and location.split(".")[-1] == name:
-            return auto
-    raise ValueError(f"save_for_hub() saves a model of this package and its processor; {name} is not one of them.")
+def without_foreign_code(mapping: dict, modules: set[str]) -> dict:
+    """Returns a mapping of settings without its references to code of other modules."""
+    own = {}
+    for name, value in mapping.items():
+        if name not in REFERENCES_TO_CODE:
+            own[name] = value
+        elif isinstance(value, dict):
+            named = {kind: {*MODULE.findall(json.dumps(reference))} for kind, reference in value.items()}
+            own[name] = {kind: value[kind] for kind, of_kind in named.items() if of_kind and of_kind <= modules}
+    return own
 
 
 class SelfTestResult(NamedTuple):
-    """The largest difference from the recorded numbers, and the versions of libraries that differ: then and now."""
+    """The largest difference from the recorded numbers, and what versions of libraries have changed since."""
 
     difference: float
-    versions: dict[str, tuple[str, str]]
+    changes: dict[str, str]
 
     @property
     def passed(self) -> bool:
@@ -188,10 +146,8 @@ class SelfTestResult(NamedTuple):
 
     def __str__(self) -> str:
         words = f"computes what was recorded (largest difference {self.difference:.1e}, at most {TOLERANCE:.0e})"
-        if self.passed:
-            return words
-        changes = [f"{name} {then} (here {now})" for name, (then, now) in self.versions.items()]
-        return f"no longer {words}; recorded with " + (", ".join(changes) or "these versions of all libraries")
+        changes = ", ".join(f"{name} {change}" for name, change in self.changes.items()) or "these versions"
+        return words if self.passed else f"no longer {words}; recorded with {changes}"
 
 
 def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> None:
@@ -206,19 +162,17 @@ def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) 
 
 
 def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> SelfTestResult:
-    """Compares outputs of a model with the record in its folder; raises a FileNotFoundError if there is none."""
-    file = Path(folder) / SELF_TEST
-    if not file.is_file():
-        raise FileNotFoundError(f"{folder} has no {SELF_TEST}; hf-ngsan evaluate --record and hf-ngsan push write one.")
-    record = json.loads(file.read_text(encoding="utf-8"))
+    """Compares outputs of a model with the record in its folder."""
+    record = json.loads(Path(folder, SELF_TEST).read_text(encoding="utf-8"))
     outputs = outputs_of(model, processor, record["seed"], record.get("token_ids"))
     differences = [np.abs(np.subtract(outputs[name], record[name])).max() for name in outputs]
     here = installed_versions(LIBRARIES)
-    versions = {name: (then, here.get(name, "none")) for name, then in sorted(record["versions"].items())}
-    return SelfTestResult(
-        float(np.max(differences)),  # NaN if one of them is
-        {name: (then, now) for name, (then, now) in versions.items() if then != now},
-    )
+    changes = {
+        name: f"{then} (here {here.get(name, 'none')})"
+        for name, then in sorted(record["versions"].items())
+        if then != here.get(name)
+    }
+    return SelfTestResult(float(np.max(differences)), changes)  # NaN if one of them is
 
 
 def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tensor]:
@@ -232,8 +186,6 @@ def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tenso
         inputs["visual_features"] = torch.tensor(features, dtype=torch.float32)
         if "visual_boxes" in named:
             inputs["visual_boxes"] = cell_boxes(rows, columns)[None]
-        if "attention_mask" in named and named["attention_mask"].default is inspect.Parameter.empty:
-            inputs["attention_mask"] = torch.ones(1, rows * columns, dtype=torch.long)
     elif "pixel_values" in named:
         image_processor = getattr(processor, "image_processor", processor)
         if image_processor is None:
@@ -243,9 +195,8 @@ def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tenso
             inputs |= image_processor(images=[image], return_tensors="pt")
     of_words = {"input_ids"} if model.can_generate() else {"input_ids", "decoder_input_ids"}
     for name in sorted(of_words & named.keys()):
-        number = getattr(config, "vocab_size", None) or getattr(config.get_text_config(), "vocab_size", None)
-        number = number or model.get_input_embeddings().num_embeddings
-        words = np.setdiff1d(np.arange(number), getattr(config, "pad_token_id", None) or 0)
+        ids = np.arange(config.get_text_config().vocab_size)
+        words = np.setdiff1d(ids, getattr(config, "pad_token_id", None) or 0)
         inputs[name] = torch.tensor(words[random.randint(0, len(words), (1, NUM_WORDS))])
     return inputs
 

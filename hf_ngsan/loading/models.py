@@ -14,11 +14,10 @@ from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoProcessor, AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedModel
-from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
 from ..guests.captioners import image_text_processor, task_of_guest
-from ..guests.dual_encoders import DUAL_ENCODERS, ExportedModel, is_exported
+from ..guests.dual_encoders import ExportedModel, is_exported
 from ..io.files import give_usual_modes
 from ..io.messages import one_sentence
 from ..io.packaged import ModelFolderError, complete_sources, find_model_folder, remember_source, write_licence
@@ -26,13 +25,9 @@ from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import VisionModel
 from ..registry import MODEL_TYPES, is_command_line, own_model_types, register
 
-if is_command_line():  # which has not, until it loads a model
-    register()
-
 WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSORS = (AutoProcessor, AutoTokenizer, transformers.AutoImageProcessor)
-TASKS_OF_GUESTS = ("captioning", "retrieval")
 
 # While transformers loads a model, it replaces functions of the whole process, such as `tie_weights`. Of two threads
 # that load at once, the second would keep the replacements for good: later models would have untied weights.
@@ -41,11 +36,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=LOADING.acquire, after_in_parent=LOADING.release, after_in_child=LOADING.release)
 
 
-def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike) -> None:
-    """Saves a model, its processor, if it has one, and the licences of its sources into one folder."""
+def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike, **options: Any) -> None:
+    """Saves a model, its processor, if it has one, and the licences of its sources; `options` of `save_pretrained`."""
     complete_sources(model)
     with without_progress_bars():
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, **options)
         if processor is not None:
             processor.save_pretrained(folder)
     write_licence(model, folder)
@@ -82,10 +77,9 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     known = own_model_types(task)
     if its_task != task if task is not None else (its_task is None and model_type not in known):
         wanted = "one of this package" if task is None else f"one for {task}"
-        of_transformers = ", or such a model of transformers" if task in TASKS_OF_GUESTS else ""
         code = "" if model_type in MODEL_TYPES else needed_code(described)
         raise ModelFolderError(
-            f"{folder} holds a {model_type} model{code}; this needs {wanted} ({', '.join(known)}{of_transformers})."
+            f"{folder} holds a {model_type} model{code}; this needs {wanted}, such as {', '.join(known)}."
         )
     return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
 
@@ -97,7 +91,7 @@ def is_guest(config: PreTrainedConfig) -> bool:
 
 def reads_images(config: Any) -> bool:
     """Returns whether a model has a vision encoder."""
-    return is_guest(config) or config.vision_config is not None
+    return is_guest(config) or getattr(config, "vision_config", None) is not None
 
 
 def task_of(config: PreTrainedConfig | Mapping) -> str | None:
@@ -112,10 +106,7 @@ def count_parameters(name: str | os.PathLike) -> int:
     config = load_config(name)
     model_loader, _ = auto_classes_of(config)
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        if hasattr(model_loader, "_model_mapping"):
-            model = model_loader.from_config(config, trust_remote_code=False)
-        else:
-            model = model_loader(config)
+        model = getattr(model_loader, "from_config", model_loader)(config)
     return sum(weights.numel() for weights in model.parameters())
 
 
@@ -198,24 +189,15 @@ def load_model(
 def auto_classes_of(config: Any) -> tuple[Any, Any]:
     """Returns the classes that load a model, with its head if it has one, and its processor, or None without one."""
     known = getattr(type(config), "remote_classes", None)
-    if known is None:  # a model of transformers, which is saved with the name of its class
-        named = (config.architectures or [""])[0]
-        if named in DUAL_ENCODERS and hasattr(transformers, named):  # which no Auto class has
-            return getattr(transformers, named), AutoProcessor
-        heads = sorted(name for name in modeling_auto.__all__ if name.startswith("AutoModel"))
-        head = next((name for name in heads if head_class(name, config) == named), "AutoModel")
-        return getattr(transformers, head), AutoProcessor
+    if known is None:  # a model of transformers, or of another package, whose Auto class knows it
+        default = "AutoModelForImageTextToText" if task_of(config) == "captioning" else "AutoModel"
+        named = (config.architectures or [default])[0]
+        return getattr(transformers, named, None) or getattr(transformers, default), AutoProcessor
     head = next((name for name in known if name.startswith("AutoModelFor")), "AutoModel")
     processor = next((kind for kind in PROCESSORS if kind.__name__ in known), None)
     if processor is None and getattr(type(config), "has_tokenizer", False):
         processor = AutoTokenizer
     return getattr(transformers, head), processor
-
-
-def head_class(auto_class: str, config: Any) -> str | None:
-    """Returns the name of the class that an Auto class has for a configuration, if any."""
-    model = getattr(transformers, auto_class)._model_mapping.get(type(config), None)
-    return getattr(model[0] if isinstance(model, tuple) else model, "__name__", None)
 
 
 def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConfig:
@@ -281,3 +263,7 @@ def quiet_loading() -> Iterator[None]:
                 yield
         finally:
             transformers_logging.set_verbosity(verbosity)
+
+
+if is_command_line():  # which has not, until it loads a model; pipelines import this module
+    register()

@@ -1,31 +1,33 @@
 """Inputs of the package's pipelines, read one by one and collated to batches in any worker of a loader."""
 
 import os
-import sys
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
 from ..guests.captioners import batches
+from ..io.messages import one_sentence
 from ..models.attention_maps import attention_maps
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.processing_captioning import (
     TOKENIZING,
     as_array,
-    boxes_of_regions,
     check_boxes,
     check_whole_images,
     pad_clips,
     pad_visual_inputs,
 )
+from .models import reads_images
 
 PIXELS = ("pixel_values", "pixel_mask")
 CLIPS = ("frames", "video")
@@ -71,46 +73,41 @@ class ItemReader:
     attention_side: int | None = None  # longest side of maps
 
     def try_to_read(self, source: Any, index: int | None = None) -> Item:
-        """Reads an input; an error is kept in the item."""
+        """Reads an input, or takes the error that reading it from a dataset gave; keeps an error in the item."""
         if isinstance(source, Item):  # of a caller that read it before, to hold no image
             return source
         name = "the image" if index is None else f"image {index}"
         try:
+            if isinstance(source, Exception):
+                raise source
             return self.read(source, name)
-        except ValueError as error:
-            return Item(name, error=error)
-        except Exception as error:
-            return Item(name, error=unreadable(name, error))
+        except Exception as error:  # each image processor and dataset has its own
+            is_named = isinstance(error, ValueError) and name[1:] in str(error)
+            unread = ImageError(f"{name.capitalize()} cannot be read: {one_sentence(error)}.")
+            return Item(name, error=error if is_named else unread)
 
     def read(self, source: Any, name: str) -> Item:
-        if isinstance(source, Mapping):
-            given = f"a mapping with {sorted(map(str, source))}"
-            is_file = not {"image", "visual_features", *CLIPS} & set(source) and {"bytes", "path"} & set(source)
-            source = {"image": source} if is_file else source  # an image of `datasets` that is not decoded
+        given = source if isinstance(source, Mapping) else {"image": source}
+        if {"bytes", "path"} & given.keys() and not {"image", "visual_features", *CLIPS} & given.keys():
+            given = {"image": source}  # an image of `datasets` that is not decoded
+        item = Item(name, text=self.text_of(given, name))
+        takes_images = reads_images(self.config)
+        takes_clips = getattr(getattr(self.config, "vision_config", None), "kind", None) == "frames"
+        if given.get("visual_features") is not None:
+            self.read_features(item, given)
+        elif takes_clips and any(given.get(key) is not None for key in ("image", *CLIPS)):
+            self.read_clip(item, given)
+        elif takes_images and given.get("image") is not None:
+            self.read_image(item, given)
         else:
-            given, source = type(source).__name__, {"image": source}
-        item = Item(name, text=self.text_of(source, name))
-        if source.get("visual_features") is not None:
-            self.read_features(item, source)
-        elif self.takes_clips and any(source.get(name) is not None for name in ("image", *CLIPS)):
-            self.read_clip(item, source)
-        elif self.takes_images and source.get("image") is not None:
-            self.read_image(item, source)
-        else:
-            wanted = "an image, or " if self.takes_images else ""
+            got = f"a mapping with {sorted(source)}" if isinstance(source, Mapping) else type(source).__name__
+            wanted = "an image, or " if takes_images else ""
+            advice = "" if takes_images else " hf-ngsan attach-vision gives it a vision encoder."
             raise ValueError(
-                f"This model takes {wanted}a mapping with visual_features and visual_boxes; for {name} it got {given}."
-                + ("" if self.takes_images else " hf-ngsan attach-vision gives it a vision encoder.")
+                f"This model takes {wanted}a mapping with visual_features and visual_boxes; for {name} it got {got}."
+                + advice
             )
         return item
-
-    @property
-    def takes_images(self) -> bool:
-        return getattr(self.config, "vision_config", None) is not None
-
-    @property
-    def takes_clips(self) -> bool:
-        return getattr(getattr(self.config, "vision_config", None), "kind", None) == "frames"
 
     def text_of(self, source: Mapping, name: str) -> str:
         text = self.text if source.get("text") is None else source["text"]
@@ -162,23 +159,14 @@ class ItemReader:
             raise ValueError("The processor has no image processor; make it with image_processor=...")
         least_side = None if self.with_maps else least_side_of(image_processor)
         image = load_image(source["image"], item.name, least_side)
-        regions, boxes = source.get("regions"), source.get("visual_boxes")
-        if regions is not None and boxes is not None:
-            raise ValueError(f"Give visual_boxes (within [0, 1]) or regions (in pixels) of {item.name}, not both.")
-        if regions is not None:
-            width, height = image.info.get("full size", image.size)
-            item.boxes = boxes_of_regions(regions, width, height, item.name)
-        elif boxes is not None:
-            item.boxes = as_array(boxes, f"visual_boxes of {item.name}")
+        if source.get("visual_boxes") is not None:
+            item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)
         if self.with_maps:
             self.prepare_maps(item, image)
         if self.with_maps or item.boxes is not None:
             check_whole_images(image_processor)
-        try:
-            item.pixels = image_processor(image, return_tensors="pt")
-        except Exception as error:  # each image processor has its own
-            raise unreadable(item.name, error, "cannot be made into pixels") from error
+        item.pixels = image_processor(image, return_tensors="pt")
 
     def prepare_maps(self, item: Item, image: Image.Image) -> None:
         item.size = image.size
@@ -187,21 +175,26 @@ class ItemReader:
             item.image.thumbnail((self.attention_side, self.attention_side))
             item.size = item.image.size
 
+    def stream(self, inputs: Iterable, batch_size: int) -> Iterator[Batch]:
+        """Reads the inputs of an iterator, only as many as a batch needs."""
+        items = (self.try_to_read(source, index) for index, source in enumerate(inputs))
+        while batch := list(islice(items, batch_size)):
+            yield self.collate(batch)
+
     def collate(self, items: list[Item]) -> Batch:
         """Makes the model inputs of the items that could be read."""
-        readable = [item for item in items if item.error is None]
-        groups = [([readable[place] for place in places], inputs) for places, inputs in self.grouped_inputs(readable)]
+        groups = [*self.grouped([item for item in items if item.error is None])]
         for item in items:
             item.pixels = item.features = None  # workers need not send them
         return Batch(items, groups)
 
-    def grouped_inputs(self, items: list[Item]) -> Iterator[tuple[list[int], BatchFeature]]:
-        """Yields the places of items of one kind, and their model inputs."""
-        kinds: dict[tuple[bool, bool], list[int]] = {}
-        for place, item in enumerate(items):
-            kinds.setdefault((item.pixels is None, item.boxes is None), []).append(place)
-        for places in kinds.values():
-            yield places, self.model_inputs([items[place] for place in places])
+    def grouped(self, items: list[Item]) -> Iterator[tuple[list[Item], BatchFeature]]:
+        """Yields the items of each kind, and their model inputs."""
+        kinds: dict[tuple[bool, bool], list[Item]] = {}
+        for item in items:
+            kinds.setdefault((item.pixels is None, item.boxes is None), []).append(item)
+        for of_kind in kinds.values():
+            yield of_kind, self.model_inputs(of_kind)
 
     def model_inputs(self, items: list[Item]) -> BatchFeature:
         text = [item.text for item in items]
@@ -223,11 +216,9 @@ class QuestionReader(ItemReader):
 
     def text_of(self, source: Mapping, name: str) -> str:
         question = source.get("question") or self.text
-        if not question:
-            raise ValueError(f"There is no question about {name}; give one, as question=... or beside the image.")
         check_text(question, f"The question about {name}")
         if self.number_of_words(question) == 0:
-            raise ValueError(f"The question about {name}, {question!r:.60}, has no words; give one at least.")
+            raise ValueError(f"There are no words in the question about {name}, {question!r:.60}; give question=...")
         return question
 
 
@@ -237,24 +228,12 @@ class GuestReader(ItemReader):
 
     guest: Any = None
 
-    @property
-    def takes_images(self) -> bool:
-        return True
-
-    def read_features(self, item: Item, source: Mapping) -> None:
-        raise ValueError(f"This {self.config.model_type} model takes images, not visual_features; give an image.")
-
     def read_image(self, item: Item, source: Mapping) -> None:
-        if source.get("regions") is not None or source.get("visual_boxes") is not None:
-            raise ValueError(f"This {self.config.model_type} model takes whole images; leave out their regions.")
-        image = load_image(source["image"], item.name)
-        try:
-            item.pixels = self.guest.inputs(image, item.text)
-        except Exception as error:  # each processor has its own
-            raise unreadable(item.name, error, "cannot be made into inputs") from error
+        item.pixels = self.guest.inputs(load_image(source["image"], item.name), item.text)
 
-    def grouped_inputs(self, items: list[Item]) -> Iterator[tuple[list[int], BatchFeature]]:
-        yield from batches([item.pixels for item in items])
+    def grouped(self, items: list[Item]) -> Iterator[tuple[list[Item], BatchFeature]]:
+        for places, inputs in batches(item.pixels for item in items):
+            yield [items[place] for place in places], inputs
 
 
 def check_text(text: Any, name: str) -> None:
@@ -263,62 +242,39 @@ def check_text(text: Any, name: str) -> None:
     text.encode()  # half a character, which no tokenizer can read, is a ValueError
 
 
-def unreadable(name: str, error: Exception, fault: str = "cannot be read") -> ImageError:
-    """Returns an error that names an input, and gives the first sentence of another error."""
-    text = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
-    named = ImageError(f"{name[:1].upper()}{name[1:]} {fault}: {text}.")
-    named.__cause__ = error
-    return named
-
-
 def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """Joins `pixel_values` `(1, C, height, width)` of images, padded by 0 with a `pixel_mask` `(B, height, width)`."""
     pixels = [image["pixel_values"] for image in images]
     if pixels[0].ndim == 5:  # of clips `(1, T, C, height, width)`
         return pad_clips([clip[0] for clip in pixels])
-    masks = [image.get("pixel_mask") for image in images]
-    if len({image.shape for image in pixels}) == 1 and all(mask is None for mask in masks):
+    if len({image.shape for image in pixels}) == 1 and not any("pixel_mask" in image for image in images):
         return {"pixel_values": torch.cat(pixels)}
+    whole = [torch.ones(1, *image.shape[-2:], dtype=torch.long) for image in pixels]
+    masks = [image.get("pixel_mask", mask) for image, mask in zip(images, whole, strict=True)]
     height, width = (max(image.shape[axis] for image in pixels) for axis in (-2, -1))
 
-    def padded(image: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.pad(image, (0, width - image.shape[-1], 0, height - image.shape[-2]))
+    def padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        missing = [(0, width - part.shape[-1], 0, height - part.shape[-2]) for part in parts]
+        return torch.cat([torch.nn.functional.pad(part, pad) for part, pad in zip(parts, missing, strict=True)])
 
-    filled = [
-        torch.ones(image.shape[0], *image.shape[-2:], dtype=torch.long) if mask is None else mask
-        for image, mask in zip(pixels, masks, strict=True)
-    ]
-    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, filled)])}
+    return {"pixel_values": padded(pixels), "pixel_mask": padded(masks)}
 
 
 class Items(Dataset):
-    """Inputs with indices as items, which several workers can read; without a reader as they are."""
+    """Inputs with indices as items, which several workers can read."""
 
-    def __init__(self, inputs: Any, reader: ItemReader | None = None):
+    def __init__(self, inputs: Any, reader: ItemReader) -> None:
         self.inputs, self.reader = inputs, reader
 
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def __getitem__(self, index: int) -> Any:
-        if self.reader is None:
-            return self.inputs[index]
+    def __getitem__(self, index: int) -> Item:
         try:
             source = self.inputs[index]
         except Exception as error:  # a dataset may decode an image here
-            return Item(f"image {index}", error=unreadable(f"image {index}", error))
+            source = error
         return self.reader.try_to_read(source, index)
-
-
-class ItemStream(IterableDataset):
-    """Inputs of an iterator as items."""
-
-    def __init__(self, inputs: Iterable, reader: ItemReader):
-        self.inputs, self.reader = inputs, reader
-
-    def __iter__(self) -> Iterator[Item]:
-        for index, source in enumerate(self.inputs):
-            yield self.reader.try_to_read(source, index)
 
 
 def streamable(inputs: Any) -> Any:
@@ -328,22 +284,22 @@ def streamable(inputs: Any) -> Any:
     """
     if isinstance(inputs, (np.ndarray, torch.Tensor)):
         return list(inputs) if inputs.ndim == 4 else inputs
-    lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image, list, Dataset)
+    lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image, Dataset)
     if isinstance(inputs, lone) or hasattr(inputs, "read") or not isinstance(inputs, Iterable):
         return inputs
-    datasets = sys.modules.get("datasets")
-    if (datasets is not None and isinstance(inputs, datasets.Dataset)) or (
-        isinstance(inputs, Sequence) and not isinstance(inputs, tuple)
-    ):
-        return Items(inputs)
     has_length: bool = isinstance(inputs, Sized)
-    return list(inputs) if has_length else (source for source in inputs)
+    if not has_length:
+        return (source for source in inputs)
+    is_indexed = isinstance(inputs, Sequence) or hasattr(inputs, "column_names")
+    as_dataset = is_indexed and not isinstance(inputs, list | tuple)
+    return Subset(inputs, range(len(inputs))) if as_dataset else list(inputs)  # type: ignore[arg-type]
 
 
 class ItemPipeline(ImageToTextPipeline):
     """A pipeline whose inputs are read, collated and answered as items, some of which may have failed."""
 
     text_key: ClassVar[str] = "generated_text"  # of an answer, which is None for an input that was skipped
+    text_argument: ClassVar[str] = "text"
     reader_class: ClassVar[type[ItemReader]] = ItemReader
 
     def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
@@ -352,25 +308,18 @@ class ItemPipeline(ImageToTextPipeline):
         inputs = streamable(images if inputs is None else inputs)
         return [] if isinstance(inputs, list) and not inputs else Pipeline.__call__(self, inputs, **kwargs)
 
-    def _sanitize_parameters(  # type: ignore[override]
-        self,
-        text: str | None = None,
-        return_attention: bool | None = None,
-        attention_side: int | None = None,
-        generate_kwargs: dict | None = None,
-        **kwargs: Any,
-    ) -> tuple[dict, dict, dict]:
-        preprocess = {"text": text, "with_maps": return_attention, "attention_side": attention_side}
-        asked = {} if return_attention is None else {"return_attention": return_attention}
-        given = {name: value for name, value in preprocess.items() if value is not None}
-        return given, {**(generate_kwargs or {}), **kwargs, **asked}, {}
+    def _sanitize_parameters(self, generate_kwargs: dict | None = None, **kwargs: Any) -> tuple[dict, dict, dict]:  # type: ignore[override]
+        names = {self.text_argument: "text", "return_attention": "with_maps", "attention_side": "attention_side"}
+        of_reader = {names[name]: value for name, value in kwargs.items() if name in names and value is not None}
+        of_model = {name: value for name, value in kwargs.items() if name not in (self.text_argument, "attention_side")}
+        return of_reader, {**(generate_kwargs or {}), **of_model}, {}
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
         return self.reader_class(self.processor, self.model.config, **preprocess_params)
 
+    @abstractmethod
     def answer(self, items: list[Item], inputs: BatchFeature, **options: Any) -> list[dict]:
         """Returns the answers for items that have the same kinds of inputs, as many for each, one after the other."""
-        raise NotImplementedError
 
     def _forward(self, batch: Batch, on_error: str = "raise", **options: Any) -> list[Item]:  # type: ignore[override]
         if on_error not in ("raise", "skip"):
@@ -424,31 +373,18 @@ class ItemPipeline(ImageToTextPipeline):
                 answer["image"] = item.image
         return answers
 
-    def preprocess(self, inputs: Any, **preprocess_params: Any) -> Any:  # type: ignore[override]
-        reader = self.reader(**preprocess_params)
-        return reader.collate([reader.try_to_read(inputs)])
-
-    def run_single(
-        self, inputs: Any, preprocess_params: dict, forward_params: dict, postprocess_params: dict
-    ) -> list[dict]:
-        [item] = self.forward(self.preprocess(inputs, **preprocess_params), **forward_params)
-        return self.postprocess(item, **postprocess_params)
+    def run_single(self, inputs: Any, preprocess: dict, forward: dict, postprocess: dict) -> list[dict]:
+        reader = self.reader(**preprocess)
+        [item] = self.forward(reader.collate([reader.try_to_read(inputs)]), **forward)
+        return self.postprocess(item, **postprocess)
 
     def get_iterator(
-        self,
-        inputs: Any,
-        num_workers: int,
-        batch_size: int,
-        preprocess_params: dict,
-        forward_params: dict,
-        postprocess_params: dict,
+        self, inputs: Any, num_workers: int, batch_size: int, preprocess: dict, forward: dict, postprocess: dict
     ) -> Iterator[list[dict]]:
-        reader = self.reader(**preprocess_params)
-        has_length: bool = isinstance(inputs, Sized)
-        if has_length:
-            items: Any = Items(inputs, reader)
-        else:
-            items, num_workers = ItemStream(inputs, reader), min(num_workers, 1)
-        for batch in DataLoader(items, num_workers=num_workers, batch_size=batch_size, collate_fn=reader.collate):
-            for item in self.forward(batch, **forward_params):
-                yield self.postprocess(item, **postprocess_params)
+        reader = self.reader(**preprocess)
+        batches: Iterable[Batch] = reader.stream(inputs, batch_size)
+        if isinstance(inputs, Sized):
+            batches = DataLoader(Items(inputs, reader), batch_size, num_workers=num_workers, collate_fn=reader.collate)
+        for batch in batches:
+            for item in self.forward(batch, **forward):
+                yield self.postprocess(item, **postprocess)

@@ -11,7 +11,6 @@ from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as
 from ..guests.captioners import Guest, generated, guest_of, image_text_processor
 from ..models.attention_maps import question_attention, word_attention, word_visualness_pairs
 from ..models.decoding import with_search
-from ..models.pipeline_translation import TranslationPipeline as PlainTranslationPipeline
 from ..models.text_scores import TextScores, text_scores
 from ..registry import own_model_types
 from .engines import use_engine
@@ -21,13 +20,12 @@ from .pipeline_inputs import GuestReader, Item, ItemPipeline, QuestionReader
 class CaptioningPipeline(ItemPipeline):
     r"""Captions images.
 
-    With a vision encoder the captioner takes images: paths, URLs, bytes, open files, images of Pillow, arrays and
-    tensors (see [`~hf_ngsan.models.image_processing_captioning.load_image`]), or mappings with `image` and, if wanted,
-    `regions` `(num_regions, 4)` in pixels and `text`. Every captioner takes mappings with `visual_features`
+    With a vision encoder the captioner takes images of any kind that
+    [`~hf_ngsan.models.image_processing_captioning.load_image`] reads, or mappings with `image` and, if wanted,
+    `visual_boxes` `(num_regions, 4)` and `text`. Every captioner takes mappings with `visual_features`
     `(num_regions, visual_feature_size)` and, where the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of
-    a dataset is such a mapping; its image may be a path or a URL. Lists, other collections, generators, columns and
-    datasets work as well; `batch_size=` decides how many are captioned together, and `num_workers=` processes read
-    images ahead (one at most for a generator).
+    a dataset is such a mapping. Lists, other collections, generators, columns and datasets work as well; `batch_size=`
+    decides how many are captioned together, and `num_workers=` processes read images ahead (one for a generator).
 
     Call arguments:
         inputs, or images: one input or several.
@@ -39,30 +37,24 @@ class CaptioningPipeline(ItemPipeline):
         return_confidence (`bool`, defaults to `False`): return how probable it is that each caption is right, and
             whether its image is unlike the training images, for a captioner that is calibrated (`hf-ngsan calibrate`).
         attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
-        on_error (`str`, defaults to `"raise"`): treatment of an input that cannot be read: `"raise"` an error that
-            names it by its index, or `"skip"` it and continue. Nothing can continue after an error of an iterator
-            itself: let a streamed dataset give its images undecoded (`datasets.Image(decode=False)`) to skip damaged
-            ones.
-        generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `max_new_tokens=30`,
-            `num_return_sequences=3`, …
-        required_words (`list`, *optional*): words that each caption shall have: strings, or lists of strings any of
-            which will do (see [`~hf_ngsan.models.decoding.constrained_beam_search`]).
-        num_beam_groups (`int`, *optional*), with `diversity_penalty`: groups of beams that avoid each other's words
-            (see [`~hf_ngsan.models.decoding.diverse_beam_search`]).
-        penalty_alpha (`float`, *optional*), with `candidates`: weight of the difference of a word from those before
-            (see [`~hf_ngsan.models.decoding.contrastive_search`]).
+        on_error (`str`, defaults to `"raise"`): at an input that cannot be read `"raise"` an error that names it by its
+            index, or `"skip"` it and continue. Nothing can continue after an error of an iterator itself: let a
+            streamed dataset give its images undecoded (`datasets.Image(decode=False)`) to skip damaged ones.
+        generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
+        required_words, num_beam_groups, penalty_alpha, ...: further searches (see [`~hf_ngsan.models.decoding`]).
 
     Returns:
         For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list (for
-        a generator, a column or a dataset an iterator) of such lists. With `return_attention` each has also `"words"`,
-        the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
-        [`~hf_ngsan.models.attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image
-        or boxes; with `attention_side` also `"image"`, the upright image at the size of the maps. With
-        `return_visualness` each has `"visualness"`: pairs of word and value in [0, 1] (see
-        [`~hf_ngsan.models.attention_maps.word_visualness_pairs`]). With `return_scores` each has `"score"` and
-        `"word_scores"`: pairs of word and log-probability (see [`~hf_ngsan.models.text_scores.TextScores`]). With
-        `return_confidence` each has `"confidence"`, in [0, 1], and `"unlike_training"` besides. For an input that was
-        skipped the list is `[{"generated_text": None, "error": str}]`.
+        a generator, a column or a dataset an iterator) of such lists. For an input that was skipped the list is
+        `[{"generated_text": None, "error": str}]`. What was asked for is beside the text:
+
+        - `"words"`, the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
+          [`~hf_ngsan.models.attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an
+          image or boxes; with `attention_side` also `"image"`, the upright image at the size of the maps
+        - `"visualness"`: pairs of word and value in [0, 1]
+        - `"score"` and `"word_scores"`: pairs of word and log-probability (see
+          [`~hf_ngsan.models.text_scores.TextScores`])
+        - `"confidence"` in [0, 1], and `"unlike_training"`
 
     Raises:
         ValueError: an input that is no image and no such mapping, whose arrays do not fit, or whose text has words that
@@ -103,11 +95,6 @@ class CaptioningPipeline(ItemPipeline):
         return_confidence: bool = False,
         **generate_kwargs: Any,
     ) -> list[dict]:
-        is_adaptive = getattr(self.model.config, "adaptive_attention", False) and hasattr(self.model, "word_visualness")
-        if return_visualness and not is_adaptive:
-            raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
-        if (return_attention or return_confidence) and not hasattr(self.model, "model"):
-            raise ValueError("return_attention and return_confidence need one captioner, not an ensemble.")
         tokenizer = self.processor.tokenizer
         inputs, pixels = self.with_visual_tokens(inputs.to(self.device))
         sequences = self.model.generate(**inputs, **with_search(generate_kwargs, self.processor))
@@ -119,8 +106,7 @@ class CaptioningPipeline(ItemPipeline):
         if return_confidence:
             visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs} | pixels
             judgements = self.confidence.judge(visual, texts, [answer["score"] for answer in answers])
-            for answer, judgement in zip(answers, judgements, strict=True):
-                answer.update(judgement._asdict())
+            answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
             pairs = word_visualness_pairs(self.model, tokenizer, inputs, sequences)
             for answer, of_words in zip(answers, pairs, strict=True):
@@ -137,7 +123,7 @@ class CaptioningPipeline(ItemPipeline):
         """The judge of captions, loaded when it is first asked."""
         from .confidence import Confidence  # few need it
 
-        return Confidence.load(self.model.name_or_path, self.device)
+        return Confidence(self.model.name_or_path, self.device)
 
 
 def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:
@@ -187,10 +173,7 @@ class ImageTextToTextPipeline(StockPipeline):
 class VisualQuestionAnsweringPipeline(ItemPipeline):
     r"""Answers questions about images.
 
-    An input is a mapping with `question` and with `visual_features` `(num_regions, visual_feature_size)` and, where the
-    model has geometry, `visual_boxes` `(num_regions, 4)`, or, for a model with a vision encoder, with `image` and, if
-    wanted, `regions` in pixels: a row of a dataset is one. Images alone are inputs too, with `question=`. Lists,
-    generators, columns and datasets work as for [`CaptioningPipeline`].
+    Inputs are those of [`CaptioningPipeline`]: mappings with a `question` too, or any with `question=`.
 
     Call arguments:
         inputs, or image: one input or several.
@@ -213,16 +196,8 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
     """
 
     text_key = "answer"
+    text_argument = "question"
     reader_class = QuestionReader
-
-    def __init__(self, model: Any, **kwargs: Any) -> None:
-        refuse_models_of_others("visual-question-answering", model)
-        super().__init__(model, **kwargs)
-
-    def _sanitize_parameters(  # type: ignore[override]
-        self, question: str | None = None, **kwargs: Any
-    ) -> tuple[dict, dict, dict]:
-        return super()._sanitize_parameters(question, **kwargs)
 
     def __call__(self, inputs: Any = None, image: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         return super().__call__(inputs, image, **kwargs)
@@ -242,54 +217,3 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
                 answer |= {"words": words, "attention": weights, "answer_attention": regions}
             self.place_maps(items, inputs)
         return answers
-
-
-class TranslationPipeline(PlainTranslationPipeline):
-    r"""Translates texts with a model of `AutoModelForSeq2SeqLM` and its tokenizer.
-
-    Call arguments:
-        inputs: a text, or a list, generator or dataset column of texts.
-        batch_size (`int`, *optional*): texts that are translated together.
-        return_scores (`bool`, defaults to `False`): return how likely the model finds each translation and its words.
-        generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
-
-    Returns:
-        For a text a list of `{"translation_text": str}`, one for each returned sequence; for several texts a list (for
-        a generator or a column an iterator) of such lists. With `return_scores` each has also `"score"` and
-        `"word_scores"` (see [`~hf_ngsan.models.text_scores.TextScores`]).
-
-    Raises:
-        ValueError: an input that is no text, or has no word; a model of another package.
-    """
-
-    def __init__(self, model: Any, **kwargs: Any) -> None:
-        refuse_models_of_others("translation", model)
-        super().__init__(model, **kwargs)
-
-    def _forward(  # type: ignore[override]
-        self, input_tensors: dict, return_scores: bool = False, **generate_kwargs: Any
-    ) -> dict:
-        outputs = super()._forward(input_tensors, **generate_kwargs)
-        if return_scores:
-            number, each, _ = outputs["sequences"].shape
-            scores = text_scores(self.model, self.tokenizer, input_tensors, outputs["sequences"].flatten(0, 1))
-            outputs["scores"] = [{"of_each": scores[row * each : (row + 1) * each]} for row in range(number)]
-        return outputs
-
-    def postprocess(self, model_outputs: dict, **postprocess_parameters: Any) -> list[dict]:
-        answers = super().postprocess(model_outputs)
-        scores = model_outputs.get("scores")
-        if scores is not None:
-            [scores] = scores if isinstance(scores, list) else [scores]  # transformers takes a batch apart
-            for answer, (score, words) in zip(answers, scores["of_each"], strict=True):
-                answer.update(score=score, word_scores=[tuple(word) for word in words])
-        return answers
-
-
-def refuse_models_of_others(removed_task: str, model: Any) -> None:
-    """Raises a ValueError for a model of another package, of a task that transformers 5 has no more."""
-    if model.config.model_type not in own_model_types():
-        raise ValueError(
-            f"transformers 5 has no pipeline {removed_task!r}; that of hf-ngsan is for its own models, and a "
-            f"{model.config.model_type} model is none of them."
-        )

@@ -118,13 +118,8 @@ def with_effect(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def description_of(provenance: Mapping) -> str:
-    """Returns a provenance as the description of a dataset, which stays with its rows."""
-    return json.dumps(described(provenance))
-
-
 def described(provenance: Mapping) -> dict:
-    """Returns the part of a provenance that rows and models keep."""
+    """Returns the part of a provenance that models keep, and rows, as JSON in the description of their dataset."""
     names = (*FIELDS, *SETTINGS.get(provenance["kind"], ()), "dtype")
     return {name: provenance[name] for name in names if name in provenance}
 

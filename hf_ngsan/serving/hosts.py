@@ -12,11 +12,7 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens at an IP address or a name, and a port, 0 for a free one.
-
-    Raises an OSError if it cannot listen there, and a ValueError for a host that stands for all addresses of this
-    machine without saying so, as "" and "0" do.
-    """
+    """Returns a socket that listens at an IP address or a name, and a port, 0 for a free one; or raises an OSError."""
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as error:
@@ -25,9 +21,6 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
     # Connections inherit it; asyncio would not set it, and an answer in two parts would wait 40 ms for the other side.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if is_unspecified(listening.getsockname()[0]) and not is_unspecified(host):
-        listening.close()
-        raise ValueError(f"The host {host!r} stands for all addresses of this machine; give 0.0.0.0 if you mean them.")
     return listening
 
 
@@ -36,11 +29,6 @@ def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         return ipaddress.ip_address(host)
     except ValueError:
         return None
-
-
-def is_unspecified(host: str) -> bool:
-    address = address_of(host)
-    return address is not None and address.is_unspecified
 
 
 def host_name(text: str) -> str:
@@ -56,22 +44,20 @@ class OwnHosts:
     """ASGI middleware that refuses requests for the host of somebody else, with status 400.
 
     A page of a stranger can point a name of its own at this machine ("DNS rebinding") and then reads what a server
-    answers, as if the server were its own. The browser still sends the stranger's name in the header `Host`.
-
-    The server answers to localhost, 127.0.0.1, [::1], the host it listens at and those added, at any port. One that
-    listens at all addresses of the machine (0.0.0.0, ::) also answers to the machine's name and to every IP address: an
-    address needs no name that could point elsewhere. (Starlette's TrustedHostMiddleware knows no IPv6 addresses.)
+    answers; the browser still sends the stranger's name in the header `Host`.
 
     Args:
         app: application behind it.
-        host: host that the server listens at.
+        host: host that the server listens at, which it answers to at any port, as to localhost, 127.0.0.1 and [::1]. At
+            all addresses of the machine (0.0.0.0, ::) it also answers to the machine's name and to every IP address.
         allowed: further names and addresses; a ValueError is raised for what is neither.
     """
 
     def __init__(self, app: Any, host: str, allowed: Iterable[str] = ()) -> None:
         self.app = app
         self.names = {host_name(name) for name in (*LOCAL_HOSTS, host, *allowed)}
-        self.takes_addresses = is_unspecified(host)
+        address = address_of(host)
+        self.takes_addresses = address is not None and address.is_unspecified
         if self.takes_addresses:
             self.names.add(socket.gethostname().lower())
 
@@ -81,8 +67,6 @@ class OwnHosts:
         given = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"]
         if scope["type"] not in ("http", "websocket") or (len(given) == 1 and self.is_own(given[0])):
             return await self.app(scope, receive, send)
-        if scope["type"] == "websocket":
-            return await send({"type": "websocket.close", "code": 1008})
         message = f"This server does not answer to the host {', '.join(given)!r:.80}; --allowed-host adds a name."
         await JSONResponse({"error": message}, 400)(scope, receive, send)
 

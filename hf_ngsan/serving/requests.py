@@ -1,27 +1,22 @@
-"""Requests for captions: images as files of a form, in base64 or by URL, read within limits, and decoded in threads."""
+"""Requests for captions: images as files of a form or in base64, read within limits, and decoded in threads."""
 
 import asyncio
 import base64
 import io
-import ipaddress
 import json
 import os
-import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import urljoin, urlsplit
 
-import httpx
 from PIL import Image
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from ..data.images import FORMATS
 from ..io import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
-from ..io.messages import one_sentence
 from ..loading.pipelines import CaptioningPipeline
 from ..models.image_processing_captioning import least_side_of, load_image
 
@@ -37,14 +32,13 @@ MAX_MARKS = 100_000
 MAX_READERS = 4
 MAX_ASPECT_RATIO = 100
 """Largest ratio of the long side to the short side: the pixels of a thinner image multiply when it is resized."""
-MAX_READS = 8
-"""Times that all bytes of a file may be read: the entries of a TIFF file can all point to the same megabytes."""
+STRANGERS_FORMATS = tuple(name for name in FORMATS if name != "TIFF")
+"""Without TIFF, since the entries of such a file can all point to the same megabytes, which Pillow reads each time."""
 MAX_EXIF_BYTES = 2**16
 """Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""
 MAX_SCANS = 100
 """Scans of a JPEG file. Progressive files have about ten; each costs a pass over all pixels, even with few bytes."""
 START_OF_SCAN = b"\xff\xda"
-MAX_REDIRECTS = 10
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class ServingLimits:
     """Limits of requests, and settings of batches.
 
     Attributes:
-        request_bytes: maximal bytes of the body of a request, and of the downloads from its URLs.
+        request_bytes: maximal bytes of the body of a request.
         images: maximal images of a request.
         pixels: maximal pixels of all images of a request, and of all images that are decoded at the same time.
         cost: maximal images x beams x tokens, with those of its text, of a request and of a batch.
@@ -61,7 +55,6 @@ class ServingLimits:
         waiting: maximal images that wait; further requests get status 503.
         batch_size: images captioned together.
         wait_ms: milliseconds that a batch with free places waits for the next image.
-        allow_urls: whether images may be URLs, which the server downloads from public addresses.
     """
 
     request_bytes: int = 32_000_000
@@ -73,7 +66,6 @@ class ServingLimits:
     waiting: int = 512
     batch_size: int = 32
     wait_ms: float = 5
-    allow_urls: bool = False
 
 
 class RequestError(ValueError):
@@ -85,14 +77,11 @@ class RequestError(ValueError):
 
 
 class RequestReader:
-    """Reads requests; decodes images in its own threads, which a busy captioner does not delay.
-
-    Decoded images become inputs of the pipeline at once, since these are smaller.
-    """
+    """Reads requests; decodes images, into the smaller inputs of the pipeline, in threads of its own."""
 
     def __init__(self, pipeline: CaptioningPipeline, limits: ServingLimits) -> None:
         self.pipeline, self.limits = pipeline, limits
-        self.bytes_held = 0
+        self.bytes_held: dict[Request, int] = {}  # beyond those that are always read
         self.free_pixels, self.returned, self.turn = limits.pixels, asyncio.Event(), asyncio.Lock()
         self.threads = ThreadPoolExecutor(min(MAX_READERS, os.cpu_count() or 1), "hf_ngsan reader")
 
@@ -117,32 +106,13 @@ class RequestReader:
         self.returned.set()
 
     async def read(self, request: Request) -> tuple[list, tuple[tuple[str, Any], ...], int]:
-        """Returns the images of a request as inputs of the pipeline, its options, and the cost of each image.
-
-        Raises a RequestError for what goes beyond a limit, and a ValueError for what cannot be read.
-        """
-        held = 0
-
-        async def body() -> AsyncGenerator[bytes, None]:
-            nonlocal held
-            size = 0
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > self.limits.request_bytes:
-                    raise RequestError(413, f"The request has more than {self.limits.request_bytes} bytes.")
-                more = max(0, size - FREE_BYTES) - held
-                held += more
-                self.bytes_held += more
-                if self.bytes_held > LARGE_BODIES * self.limits.request_bytes:
-                    raise RequestError(503, "The server is busy: it reads too many large requests already.")
-                yield chunk
-
+        """Returns the images of a request as inputs of the pipeline, its options, and the cost of each image."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind == "multipart/form-data":
-                sources, options = await self.read_form(request, body())
+                sources, options = await self.read_form(request)
             elif kind == "application/json":
-                sources, options = await self.read_json(body())
+                sources, options = await self.read_json(request)
             else:
                 raise RequestError(415, "Send files as multipart/form-data, or images in base64 as application/json.")
             if not sources:
@@ -157,17 +127,28 @@ class RequestReader:
             images = await self.read_images(sources, options.get("text", ""))
             return images, tuple(sorted(options.items())), cost
         finally:
-            self.bytes_held -= held
+            self.bytes_held.pop(request, None)
 
-    async def read_form(self, request: Request, body: AsyncGenerator[bytes, None]) -> tuple[list, dict]:
-        parser = MultiPartParser(request.headers, body, max_files=self.limits.images, max_fields=len(OPTIONS) + 2)
+    async def body(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Yields the body of a request in parts, within the bytes of one request and of all that are read."""
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            self.bytes_held[request] = max(0, size - FREE_BYTES)
+            if size > self.limits.request_bytes:
+                raise RequestError(413, f"The request has more than {self.limits.request_bytes} bytes.")
+            if sum(self.bytes_held.values()) > LARGE_BODIES * self.limits.request_bytes:
+                raise RequestError(503, "The server is busy: it reads too many large requests already.")
+            yield chunk
+
+    async def read_form(self, request: Request) -> tuple[list, dict]:
+        parser = MultiPartParser(request.headers, self.body(request))
         # keeps files in memory: a process may open fewer files than there are images
         parser.spool_max_size = self.limits.request_bytes
         try:
             form = await parser.parse()
         except MultiPartException as error:
-            status = 413 if "Too many files" in error.message else 400
-            raise RequestError(status, f"The form cannot be read: {error.message.rstrip('.')}.") from error
+            raise RequestError(400, f"The form cannot be read: {error.message.rstrip('.')}.") from error
         files = [value for _, value in form.multi_items() if not isinstance(value, str)]
         options = {name: value for name, value in form.multi_items() if isinstance(value, str)}
         for name in options.keys() - {"text"}:
@@ -175,8 +156,8 @@ class RequestReader:
                 options[name] = json.loads(options[name])
         return [await file.read() for file in files], options
 
-    async def read_json(self, body: AsyncGenerator[bytes, None]) -> tuple[list, dict]:
-        content = b"".join([chunk async for chunk in body])
+    async def read_json(self, request: Request) -> tuple[list, dict]:
+        content = b"".join([chunk async for chunk in self.body(request)])
         if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MAX_MARKS:
             raise RequestError(413, f"The body has more than {MAX_MARKS} values.")
         try:
@@ -202,40 +183,25 @@ class RequestReader:
 
     async def read_images(self, sources: list, text: str) -> list:
         """Returns images as inputs of the pipeline; counts the pixels of all before it decodes any."""
-        files, pixels, num_bytes = [], [], 0
+        files: list[bytes] = []
+        pixels: list[int] = []
         for place, source in enumerate(sources):
-            name = f"image {place}"
-            if isinstance(source, str) and "://" in source[:10]:
-                source = await self.downloaded(source, name, self.limits.request_bytes - num_bytes)
-                num_bytes += len(source)
-            elif not isinstance(source, bytes):  # of a form
-                source = await self.in_thread(from_base64, source, name)
-            width, height = await self.in_thread(size_of, source, name)
-            files.append(source)
+            content = source if isinstance(source, bytes) else await self.in_thread(from_base64, source, place)
+            width, height = await self.in_thread(size_of, content, f"image {place}")
+            files.append(content)
             pixels.append(width * height)
             if sum(pixels) > self.limits.pixels:
                 raise RequestError(
                     413, f"The images have more than {self.limits.pixels} pixels together; send fewer or smaller ones."
                 )
         return [
-            await self.in_thread(self.as_input, content, place, text, pixels=pixels[place])
+            await self.in_thread(self.as_input, content, f"image {place}", text, pixels=pixels[place])
             for place, content in enumerate(files)
         ]
 
-    def as_input(self, content: bytes, place: int, text: str) -> Any:
-        image = load_image(content, f"image {place}", least_side_of(self.pipeline.processor.image_processor))
-        item = self.pipeline.reader(text=text).try_to_read(image, place)
-        if item.error is not None:
-            raise item.error
-        return item
-
-    async def downloaded(self, url: str, name: str, max_bytes: int) -> bytes:
-        if not self.limits.allow_urls:
-            raise RequestError(400, f"{name.capitalize()} is a URL, which this server does not read; send its bytes.")
-        try:
-            return await download(url, max_bytes)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            raise RequestError(400, f"{name.capitalize()} cannot be downloaded: {one_sentence(error)}.") from error
+    def as_input(self, content: bytes, name: str, text: str) -> Any:
+        image = load_image(content, name, least_side_of(self.pipeline.processor.image_processor))
+        return self.pipeline.reader(text=text).read(image, name)
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -253,41 +219,24 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise RequestError(400, f"{name} is {value!r:.60}; it must be {right}.")
 
 
-def from_base64(source: Any, name: str) -> bytes:
+def from_base64(source: Any, place: int) -> bytes:
+    encoded = str(source)
     try:
-        return base64.b64decode(source.partition(",")[2] if source.startswith("data:") else source, validate=True)
-    except (AttributeError, ValueError):
-        raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.") from None
-
-
-class FileBytes(io.BytesIO):
-    """The bytes of a file; reading them more than `MAX_READS` times is an error."""
-
-    def __init__(self, content: bytes) -> None:
-        super().__init__(content)
-        self.left = MAX_READS * len(content) + 2**20
-
-    def read(self, size: int | None = -1) -> bytes:
-        part = super().read(size)
-        self.left -= len(part)
-        if self.left < 0:
-            raise ValueError("its parts overlap")
-        return part
+        return base64.b64decode(encoded.partition(",")[2] if encoded.startswith("data:") else encoded, validate=True)
+    except ValueError:
+        raise RequestError(400, f"Image {place} is no base64; the server reads no URLs and names of files.") from None
 
 
 def size_of(content: bytes, name: str) -> tuple[int, int]:
-    """Returns width and height of a stranger's image file, without decoding it.
-
-    Raises a RequestError for no image, and for one that takes far more time or memory than its bytes and pixels.
-    """
+    """Returns width and height of a stranger's image file; refuses one that would cost far more than it seems."""
     try:
-        with Image.open(FileBytes(content), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(content), formats=STRANGERS_FORMATS) as image:
             width, height = image.size
             has_scans = image.format in ("JPEG", "MPO") and content.count(START_OF_SCAN) > MAX_SCANS
             is_costly = has_scans or len(image.info.get("exif", b"")) > MAX_EXIF_BYTES
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         raise RequestError(
-            400, f"{name.capitalize()} is no image of {', '.join(FORMATS)}, or a damaged one."
+            400, f"{name.capitalize()} is no image of {', '.join(STRANGERS_FORMATS)}, or a damaged one."
         ) from error
     if is_costly:
         raise RequestError(413, f"{name.capitalize()} has too many scans or EXIF data; save it again as a usual image.")
@@ -295,41 +244,3 @@ def size_of(content: bytes, name: str) -> tuple[int, int]:
     if is_thin or width * height > (Image.MAX_IMAGE_PIXELS or width * height):
         raise RequestError(413, f"{name.capitalize()} has {width} x {height} pixels, which are too many or too thin.")
     return width, height
-
-
-async def download(url: str, max_bytes: int) -> bytes:
-    """Returns the content of an `http(s)://` URL, however long that takes; refuses what is not on public servers."""
-    async with httpx.AsyncClient(timeout=None) as client:
-        for _ in range(MAX_REDIRECTS + 1):
-            if urlsplit(url).scheme not in ("http", "https"):
-                raise ValueError(f"{url:.200} is no http(s) URL")
-            await refuse_private_server(urlsplit(url).hostname or "")
-            async with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response:
-                # Whom it asked may be another one: a name may resolve differently the second time.
-                peer = response.extensions["network_stream"].get_extra_info("server_addr")
-                if peer is None or not is_public(peer[0]):
-                    raise ValueError("it comes from no public server")
-                if response.has_redirect_location:
-                    url = urljoin(url, response.headers["location"])
-                    continue
-                response.raise_for_status()
-                content = bytearray()
-                async for chunk in response.aiter_raw():
-                    content += chunk
-                    if len(content) > max_bytes:
-                        raise ValueError(f"it has more than {max_bytes} bytes")
-                return bytes(content)
-    raise ValueError(f"the server redirects more than {MAX_REDIRECTS} times")
-
-
-async def refuse_private_server(host: str) -> None:
-    """Raises a ValueError unless every IP address of a host is public; nothing is sent to it before."""
-    addresses = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    if not all(is_public(str(address[4][0])) for address in addresses):
-        raise ValueError(f"{host:.200} is no public server")
-
-
-def is_public(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    inner = getattr(found, "ipv4_mapped", None) or found
-    return inner.is_global and not inner.is_multicast

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect
 from transformers import StoppingCriteriaList
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..io.messages import is_out_of_memory, one_sentence, type_and_reason
+from ..io.messages import is_out_of_memory, one_sentence, shortened, type_and_reason
 from ..loading.pipelines import CaptioningPipeline
 from .requests import RequestError, RequestReader, ServingLimits
 
@@ -46,13 +46,10 @@ class Job:
 
 
 class Batcher:
-    """Passes images that arrive within a few milliseconds to a model together, in the order of their arrival.
+    """Passes images that arrive within a few milliseconds, or while the model is busy, to a model together, in order.
 
-    While the model works on a batch, the next batch fills, so that a busy server has full batches. `work` captions a
-    list of images with the same options in one thread, and returns an answer for each.
+    `work` captions a list of images with the same options in one thread, and returns an answer, or an error, for each.
     """
-
-    task: asyncio.Task
 
     def __init__(self, work: Callable[[list, Any], Sequence], limits: ServingLimits) -> None:
         self.work, self.limits = work, limits
@@ -63,24 +60,14 @@ class Batcher:
         self.thread = ThreadPoolExecutor(1, "hf_ngsan captioner")
 
     @property
-    def unanswered(self) -> list[Job]:
-        return [job for job in (*self.queue, *self.running) if not job.answer.done()]
-
-    async def start(self) -> None:
-        self.task = asyncio.create_task(self.run())
-
-    async def stop(self) -> None:
-        """Stops after all waiting images have their answers."""
-        while jobs := self.unanswered:
-            await asyncio.wait([job.answer for job in jobs])
-        self.task.cancel()
-        self.thread.shutdown()
+    def waiting(self) -> int:
+        """Number of images without an answer for which a client waits."""
+        return sum(not job.answer.done() for job in (*self.queue, *self.running))
 
     def check_room(self, number: int) -> None:
         """Raises a RequestError if there is no room for more waiting images."""
-        waiting = len(self.unanswered)
-        if waiting + number > self.limits.waiting:
-            raise RequestError(503, f"The server is busy: {waiting} images wait already.")
+        if self.waiting + number > self.limits.waiting:
+            raise RequestError(503, f"The server is busy: {self.waiting} images wait already.")
 
     async def submit(self, images: Sequence, options: Hashable, cost: int = 0) -> list:
         """Returns an answer for each image of a request; raises a RequestError if too many images wait already."""
@@ -96,16 +83,30 @@ class Batcher:
                 job.answer.cancel()
 
     async def run(self) -> None:
+        """Answers batch after batch, until it is cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
             self.running = await self.next_batch()
-            await self.answer([job for job in self.running if not job.answer.done()])
+            images = [job.image for job in self.running]
+            self.batches += 1
+            self.images += len(images)
+            try:
+                answers = await loop.run_in_executor(self.thread, self.work, images, self.running[0].options)
+            except Exception as error:
+                answers = [error] * len(images)
+            for job, answer in zip(self.running, answers, strict=True):
+                if job.answer.done():
+                    continue
+                if isinstance(answer, Exception):
+                    job.answer.set_exception(answer)
+                else:
+                    job.answer.set_result(answer)
 
     async def next_batch(self) -> list[Job]:
-        """Returns the jobs that arrive until a batch is full, or until none has arrived for the waiting time.
+        """Returns jobs with the same options, as soon as they fill a batch or none has arrived for the waiting time.
 
         Each job restarts the waiting time: after a batch its clients send their next images one after the other, and a
-        batch of the first few would leave the others to a second one. Jobs with other options than the first one's
-        stay in the queue for later batches.
+        batch of the first few would leave the others to a second one.
         """
         while True:
             self.arrived.clear()
@@ -116,32 +117,12 @@ class Batcher:
             first = self.queue[0]
             size = max(1, min(self.limits.batch_size, self.limits.cost // max(1, first.cost)))
             batch = [job for job in self.queue if job.options == first.options][:size]
-            if len(batch) == size or len(self.queue) >= self.limits.batch_size:
-                break
-            try:
-                await asyncio.wait_for(self.arrived.wait(), self.limits.wait_ms / 1000)
-            except TimeoutError:
-                break
-        self.queue = [job for job in self.queue if job not in batch]
-        return batch
-
-    async def answer(self, jobs: Sequence[Job]) -> None:
-        if not jobs:
-            return
-        self.batches += 1
-        self.images += len(jobs)
-        images, loop = [job.image for job in jobs], asyncio.get_running_loop()
-        try:
-            answers = await loop.run_in_executor(self.thread, self.work, images, jobs[0].options)
-        except (Exception, SystemExit) as error:  # which would end the loop that serves all others
-            answers = [error if isinstance(error, Exception) else RuntimeError(repr(error))] * len(jobs)
-        for job, answer in zip(jobs, answers, strict=True):
-            if job.answer.done():
-                continue
-            if isinstance(answer, Exception):
-                job.answer.set_exception(answer)
-            else:
-                job.answer.set_result(answer)
+            if len(batch) < size and len(self.queue) < self.limits.batch_size:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.arrived.wait(), self.limits.wait_ms / 1000)
+                    continue
+            self.queue = [job for job in self.queue if job not in batch]
+            return batch
 
 
 def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None, name: str = "") -> FastAPI:
@@ -179,9 +160,10 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await batcher.start()
-        yield
-        await batcher.stop()
+        answering = asyncio.create_task(batcher.run())
+        yield  # servers answer the requests under way before they go on
+        answering.cancel()
+        batcher.thread.shutdown()
         reader.threads.shutdown()
 
     app = FastAPI(title="hf-ngsan", openapi_url=None, lifespan=lifespan)
@@ -204,13 +186,11 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
         except ValueError as error:  # of the pipeline
             return refusal(400, f"{one_sentence(error)}.")
         except ClientDisconnect:
-            answers = None
+            return Response(status_code=CLIENT_GONE)
         except Exception as error:
             logger.exception("A batch of images was lost.")
             advice = "start the server with a smaller --batch-size" if is_out_of_memory(error) else "its log says more"
             return refusal(500, f"The server could not caption the images ({type_and_reason(error)}); {advice}.")
-        if answers is None:
-            return Response(status_code=CLIENT_GONE)
         content: dict[str, list] = {"captions": [caption["generated_text"] for caption in answers]}
         if "score" in answers[0]:
             content["scores"] = [{"score": caption["score"], "words": caption["word_scores"]} for caption in answers]
@@ -218,14 +198,14 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
 
     @app.get("/health")
     async def health() -> dict:
-        return {"status": "ok", "model": name, "waiting": len(batcher.unanswered)}
+        return {"status": "ok", "model": name, "waiting": batcher.waiting}
 
     @app.get("/metrics")
     async def metrics() -> PlainTextResponse:
         counts = {
             "batches_total": batcher.batches,
             "images_total": batcher.images,
-            "waiting_images": len(batcher.unanswered),
+            "waiting_images": batcher.waiting,
             **{f'requests_total{{status="{status}"}}': number for status, number in sorted(statuses.items())},
         }
         return PlainTextResponse("".join(f"hf_ngsan_{name} {value}\n" for name, value in counts.items()))
@@ -234,23 +214,18 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
 
 
 def refusal(status: int, message: str) -> Response:
-    """Returns the answer to a refused request; cuts a long message and replaces lone surrogates."""
-    shown = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]} …."
     headers = {"Retry-After": "1"} if status == 503 else None
-    return JSONResponse({"error": shown.encode(errors="replace").decode()}, status, headers)
+    return JSONResponse({"error": shortened(message, MAX_MESSAGE)}, status, headers)
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, list]) -> list | None:
-    """Returns the result of some work; if the client disconnects first, cancels the work and returns None."""
-
-    async def disconnected() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
+async def unless_gone(request: Request, work: Coroutine[Any, Any, list]) -> list:
+    """Returns the result of some work; if the client disconnects first, cancels it and raises a ClientDisconnect."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())  # its body has been read
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
     finally:
         gone.cancel()
         task.cancel()

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import re
 import statistics
@@ -27,7 +26,7 @@ from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
 from ..tasks.captioning_generation import caption_images
 from ..tasks.registry import TASKS, fingerprints_of, task_class
 from ..training.config import TrainingConfig, load_training_config, read_yaml
-from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG, training_config_of
+from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG
 from ..training.task import Evaluation, Task
 
 TRAINING_CURVE = "training_curve.png"
@@ -154,7 +153,7 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
 def refuse_files_elsewhere(folder: Path) -> None:
     """Refuses links out of a stranger's folder, but for code, and names of weights and models elsewhere."""
     run = run_of(folder)
-    of_run = [] if run is None else [folder, training_config_of(run), run / HISTORY]
+    of_run = [] if run is None else [folder, run / TRAINING_CONFIG, run / HISTORY]
     for root, paths in ((folder, folder.rglob("*") if folder.is_dir() else ()), (folder.parent, of_run)):
         for path in paths:
             is_code = path.suffix == ".py" and not path.is_dir()
@@ -198,7 +197,7 @@ def config_of(folder: Path) -> dict | None:
 def run_of(folder: Path) -> Path | None:
     """Returns the folder of the training run of a model's folder; None without one."""
     run = folder.absolute().parent
-    return run if training_config_of(run).is_file() else None
+    return run if (run / TRAINING_CONFIG).is_file() else None
 
 
 def config_of_run(folder: Path) -> TrainingConfig | None:
@@ -207,7 +206,7 @@ def config_of_run(folder: Path) -> TrainingConfig | None:
     if run is None:
         return None
     task = task_class(str(task_of(load_config(folder))))
-    return load_training_config(training_config_of(run), (), lambda model: task.config_class)
+    return load_training_config(run / TRAINING_CONFIG, (), lambda model: task.config_class)
 
 
 def history_of(run: Path) -> list[dict]:
@@ -227,9 +226,7 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     scores = (read_json_or_none(folder / BEST_SCORES) or {}).get("scores")
     if config is not None and folder.name == "best" and scores:  # that chose it
         written = read_json_or_none(folder / "generation_config.json") or {}
-        generation = {
-            name: value for name, value in written.items() if type(value) in (int, float) and math.isfinite(value)
-        }
+        generation = {name: value for name, value in written.items() if type(value) in (int, float)}
         task = task_class(str(task_of(load_config(folder))))
         of_the_run = RecordedEvaluation(
             data=config.data.spec,
@@ -298,9 +295,7 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
             metric_type=metadata(metric),
             metric_value=round(value, 4),
             metric_name=metadata(metric),
-            metric_args={"fingerprint": metadata(evaluation.fingerprints[metric])}
-            if metric in evaluation.fingerprints
-            else None,
+            metric_args={"fingerprint": metadata(evaluation.fingerprints.get(metric, metric))},
         )
         for evaluation in facts.evaluations
         for metric, value in evaluation.scores.items()
@@ -437,17 +432,16 @@ def usage(model: PreTrainedModel, place: str) -> str:
     """Returns Python that loads a model with transformers alone, and runs it if its task has such lines."""
     task = task_of_model(model)
     lines = None if task is None else task.card_usage(model, place)
-    if lines is None and is_of_transformers(model):
-        auto = auto_classes_of(model.config)[0].__name__
-        lines = [f"from transformers import {auto}, AutoProcessor", ""]
-        lines += [f"model = {auto}.from_pretrained({place})", f"processor = AutoProcessor.from_pretrained({place})"]
-    elif lines is None:
-        auto = model.config.auto_class_of(type(model)) or "AutoModel"
-        processors = ("AutoProcessor", "AutoTokenizer", "AutoImageProcessor")
-        processor = [name for name in processors if name in model.config.remote_classes][:1]
-        lines = [f"from transformers import {', '.join([auto, *processor])}", ""]
-        for variable, name in zip(("model", "processor"), (auto, *processor), strict=False):
-            lines.append(f"{variable} = {name}.from_pretrained({place}, trust_remote_code=True)")
+    if lines is None:
+        own = None if is_of_transformers(model) else model.config
+        loader, of_processor = auto_classes_of(model.config)
+        autos = [loader.__name__ if own is None else own.auto_class_of(type(model)) or "AutoModel"]
+        if of_processor is not None:
+            autos.append(of_processor.__name__)
+        trust = "" if own is None else ", trust_remote_code=True"
+        lines = [f"from transformers import {', '.join(autos)}", ""]
+        for variable, name in zip(("model", "processor"), autos, strict=False):
+            lines.append(f"{variable} = {name}.from_pretrained({place}{trust})")
     return "\n".join(lines)
 
 

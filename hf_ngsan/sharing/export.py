@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..exporting import Captioner, Comparison, check_exporter, compare
+from ..exporting import Captioner, check_exporter, compare
 from ..exporting.folder import write_exported_captioner, write_exported_dual_encoder
 from ..exporting.onnx_folder import write_graphs_beside
 from ..io.folders import write_folder_atomically
@@ -13,7 +13,7 @@ from ..loading.models import find_model_folder, load_config, load_model, task_of
 from ..loading.provenance import model_fingerprint
 from ..tasks.caption_rows import load_rows, rows_for
 from ..tasks.registry import load_training_config
-from ..training.output_folder import training_config_of
+from ..training.output_folder import TRAINING_CONFIG
 from .cards import run_of
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def export_model(
     data: str | None = None,
     split: str = "test",
     limit: int | None = None,
-) -> Comparison | None:
+) -> tuple[dict[int, int], float] | None:
     """Exports a captioner or a dual encoder to ONNX, and compares an exported captioner with its model.
 
     Args:
@@ -35,6 +35,8 @@ def export_model(
         output: new folder; by default the graphs are written into `onnx/` of the model's own folder.
         check: whether captions of the first `limit` images, 64 by default, of a `split` of `data` are compared; by
             default of the validation split of the model's training, or else of synthetic scenes.
+
+    Returns the result of [`~hf_ngsan.exporting.compare`], if there is a check.
 
     Raises:
         ValueError: there is no export of this model, or no check of it.
@@ -71,6 +73,6 @@ def data_of(folder: Path, model: Any, split: str) -> tuple[str, str]:
     """Returns the default dataset and split of a check: those of the training run, else synthetic scenes."""
     run = run_of(folder)
     if run is not None:
-        data = load_training_config(training_config_of(run)).data
+        data = load_training_config(run / TRAINING_CONFIG).data
         return data.spec, data.validation_split or split
     return "scenes" if model.config.vision_config is None else "scenes:images=true", split

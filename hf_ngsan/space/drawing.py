@@ -3,9 +3,7 @@
 A word under the pointer or the keyboard's focus shows its attention map.
 """
 
-import base64
 import html
-import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from ..data.scenes import BACKGROUND, PAINT, outline
+from ..visualization.plots import data_url
 
 SHOWN_SIDE, MAP_SIDE = 768, 128
 """Longest sides in pixels of a photograph on the page, and of attention maps, which the browser enlarges."""
@@ -31,16 +30,8 @@ CAPTION_STYLE, REGION_STYLE, REGION_SCRIPT = (
 )
 
 
-def data_url(image: Image.Image, file_format: str, **options: Any) -> str:
-    file = io.BytesIO()
-    image.save(file, file_format, **options)
-    return f"data:image/{file_format.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
 def photograph_url(image: Image.Image) -> str:
-    shown = image.convert("RGB")
-    shown.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
-    return data_url(shown, "JPEG", quality=88)
+    return data_url(image.convert("RGB"), "JPEG", SHOWN_SIDE, quality=88)
 
 
 def shape_of(image: Image.Image) -> str:

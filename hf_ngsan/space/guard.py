@@ -1,6 +1,5 @@
 """Protection of the page against forged requests: it reads only uploaded files, and errors are one sentence."""
 
-import logging
 import re
 from contextlib import suppress
 from typing import Any
@@ -11,7 +10,7 @@ from gradio.routes import App
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..io.messages import one_sentence
+from ..io.messages import one_sentence, shortened
 
 MAX_MESSAGE = 300
 """Maximal characters of an error, which may quote a request."""
@@ -22,7 +21,6 @@ NEEDED = re.compile(
 )
 """Paths of Gradio 6.31 that the page and its clients need, without those that fetch from other servers."""
 FILE = "/gradio_api/file="
-logger = logging.getLogger(__name__)
 
 
 class Page(gradio.Blocks):
@@ -32,19 +30,11 @@ class Page(gradio.Blocks):
     machine share, and fetches URLs.
     """
 
-    async def preprocess_data(self, block_fn: Any, inputs: Any, *arguments: Any, **more: Any) -> Any:
+    async def process_api(self, block_fn: Any, inputs: list, *arguments: Any, **more: Any) -> dict[str, Any]:
         try:
-            if block_fn.fn is None:
-                raise ValueError("the page has no such function")
-            return await super().preprocess_data(block_fn, list(map(self.upload, inputs)), *arguments, **more)
+            return await super().process_api(block_fn, list(map(self.upload, inputs)), *arguments, **more)
         except Exception as error:
-            raise refusal(f"The page cannot take this: {one_sentence(error)}.") from None
-
-    async def call_function(self, *arguments: Any, **more: Any) -> Any:
-        try:
-            return await super().call_function(*arguments, **more)
-        except (ValueError, OSError) as error:
-            raise refusal(f"{one_sentence(error)}.") from None
+            raise gradio.Error(shortened(f"{one_sentence(error)}.", MAX_MESSAGE), print_exception=False) from None
 
     def upload(self, value: Any) -> Any:
         """Returns the upload of a value, those of a list, or a plain value; raises a ValueError for other files."""
@@ -54,7 +44,7 @@ class Page(gradio.Blocks):
             return value
         path = value.get("path")
         if not isinstance(path, str) or path not in self.upload_file_set:
-            raise ValueError("it is no photograph that was uploaded here")
+            raise ValueError("A file is no photograph that was uploaded here")
         return {"path": path, "meta": {"_type": "gradio.FileData"}}
 
 
@@ -85,12 +75,6 @@ class Gate:
         try:
             await self.app(scope, receive, send)
         except Exception:
-            logger.debug("%s %s", scope["method"], path, exc_info=True)
             answer = JSONResponse({"error": "The page has nothing that takes this request."}, 400)
             with suppress(RuntimeError):  # another answer has begun
                 await answer(scope, receive, send)
-
-
-def refusal(sentence: str) -> gradio.Error:
-    shown = sentence if len(sentence) <= MAX_MESSAGE else f"{sentence[:MAX_MESSAGE]} …"
-    return gradio.Error(shown.encode(errors="replace").decode(), print_exception=False)

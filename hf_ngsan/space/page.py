@@ -71,8 +71,7 @@ def add_beams() -> gradio.Slider:
 
 def whole_number(value: Any, name: str, smallest: int, largest: int) -> int:
     """Returns a number of a request; raises a ValueError unless it is whole and within bounds."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not smallest <= value <= largest or value != int(value):
+    if value not in range(smallest, largest + 1):
         raise ValueError(f"{name} is {value!r:.40}; it must be a whole number from {smallest} to {largest}")
     return int(value)
 
@@ -149,8 +148,6 @@ def add_regions(parts: Parts, page: Page) -> None:
     look: Any = {"css_template": drawing.CAPTION_STYLE + drawing.REGION_STYLE, "js_on_load": drawing.REGION_SCRIPT}
     shown = gradio.HTML(elem_id="regions", min_height=200, **look)
 
-    first = Regions(parts, rows[0])
-
     def show(example: Regions, chosen: int, before: Regions, num_beams: Any) -> tuple[str, tuple]:
         beams = whole_number(num_beams, "Beams", 1, MAX_BEAMS)
         return example.html(chosen, before, beams), (example, chosen, before)
@@ -159,15 +156,12 @@ def add_regions(parts: Parts, page: Page) -> None:
         example = Regions(parts, rows[whole_number(number, "Example", 0, len(rows) - 1)])
         return show(example, 0, example, num_beams)
 
-    def move(state: tuple | None, num_beams: Any, event: gradio.EventData) -> tuple[str, tuple]:
-        before = state[0] if state else first
-        change: Any = getattr(event, "_data", None)
-        example = Regions(parts, before.row, moved(before.boxes, change))
-        return show(example, change["index"], before, num_beams)
+    def move(state: tuple, num_beams: Any, event: gradio.EventData) -> tuple[str, tuple]:
+        before, change = state[0], getattr(event, "_data", {})
+        return show(Regions(parts, before.row, moved(before.boxes, change)), change["index"], before, num_beams)
 
-    def show_again(state: tuple | None, num_beams: Any) -> tuple[str, tuple]:
-        example, chosen, before = state or (first, 0, first)
-        return show(example, chosen, before, num_beams)
+    def show_again(state: tuple, num_beams: Any) -> tuple[str, tuple]:
+        return show(*state, num_beams)
 
     triggers: list[Any] = [page.load, number.submit, button.click]
     gradio.on(triggers, begin, [number, num_beams], [shown, state], **PRIVATE)
@@ -246,27 +240,8 @@ def add_photograph_search(search: Search) -> None:
     gradio.on(triggers, find, [files, text, state], [gallery, state, listed], **PRIVATE)
 
 
-def make_theme() -> gradio.themes.Base:
-    """Returns the colours of the page; the contrast of text is at least 4.5 to 1, as WCAG 2 requires."""
-    theme = gradio.themes.Base(primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["monospace"])
-    return theme.set(
-        body_text_color_subdued="*neutral_600",
-        body_text_color_subdued_dark="*neutral_300",
-        block_title_text_color="*neutral_600",
-        block_label_text_color="*neutral_600",
-        input_placeholder_color="*neutral_600",
-        input_placeholder_color_dark="*neutral_300",
-        button_primary_background_fill="*primary_700",
-        button_primary_background_fill_hover="*primary_800",
-        button_primary_background_fill_dark="*primary_700",
-        button_primary_background_fill_hover_dark="*primary_800",
-        button_primary_border_color="*primary_700",
-        button_primary_border_color_dark="*primary_700",
-    )
-
-
 def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, allowed_hosts: Iterable[str] = ()) -> str:
-    """Serves the page in background threads: no share link, no fonts or scripts of other servers.
+    """Serves the page in background threads, until `page.close()`: no share link, nothing from other servers.
 
     Args:
         page: page of [`make_page`].
@@ -274,11 +249,7 @@ def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, allowed
         allowed_hosts: further names that the page answers to; see [`~hf_ngsan.serving.hosts.OwnHosts`].
 
     Returns:
-        The URL of the page. `page.close()` ends it.
-
-    Raises:
-        OSError: the address cannot be used; the port may be taken.
-        ValueError: a host is neither an IP address nor a name.
+        The URL of the page.
     """
     listen(host, port or 0).close()
     guards = [Middleware(OwnHosts, host=host, allowed=list(map(host_name, allowed_hosts))), Middleware(Gate, page=page)]
@@ -294,7 +265,7 @@ def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, allowed
         max_file_size=MAX_UPLOAD,
         run_history=False,
         _app=PageServer(middleware=guards, default_response_class=ORJSONResponse),
-        theme=make_theme(),
+        theme=gradio.themes.Base(primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         css=STYLE,
     )
     return url

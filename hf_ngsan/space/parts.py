@@ -1,7 +1,5 @@
 """The parts of a page: a captioner, regions of a dataset that a user drags, and a search of images by words."""
 
-import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +10,11 @@ import numpy as np
 import torch
 from datasets import Dataset
 
-from ..data.readers import find_reader, parse_spec
 from ..io.packaged import DUAL_ENCODER
 from ..io.processes import make_accelerator
 from ..loading.confidence import is_calibrated
 from ..loading.models import load_captioner, load_model, reads_images
 from ..loading.pipelines import CaptioningPipeline
-from ..models.configuration_hub import MissingBackboneError
 from ..retrieval import Hit, IndexFolder
 from ..tasks.caption_rows import load_rows, only_features, rows_for, visual_feature_size
 from ..tasks.retrieval_search import check_query, embed_images, embed_texts, search_images
@@ -31,7 +27,6 @@ NOTE = (
     "moved last attends to the others in the encoder (mean over layers and heads). Tap a word, or point at it, to see "
     "where the captioner looked for it."
 )
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -50,25 +45,17 @@ class Search:
         return [(hit, self.index.thumbnail_at(hit.place)) for hit in hits]
 
     def embed(self, image: Any) -> np.ndarray:
-        """Returns the embedding of an image of Pillow, float32 `(dimension,)`."""
         return embed_images(self.model, self.processor, [{"image": image}])[0]
 
     def scores(self, text: str, embeddings: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the similarity of each image to a text; raises a ValueError for a text without a known word."""
         check_query(self.processor, text)
-        return np.stack(list(embeddings)) @ embed_texts(self.model, self.processor, [text])[0]
+        return np.stack(embeddings) @ embed_texts(self.model, self.processor, [text])[0]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a page.
-
-    Attributes:
-        name: name of the captioner.
-        pipeline: pipeline of the captioner.
-        rows: rows of a dataset of regions, features with boxes, for the captioner; or None.
-        search: search of an index or of uploaded photographs by words; or None.
-    """
+    """The parts of a page: a captioner by its name, rows with features and boxes of regions for it, and a search."""
 
     name: str
     pipeline: CaptioningPipeline
@@ -126,22 +113,13 @@ class Regions:
         return drawing.viewer(stage, captions + table, NOTE, kind="wide")
 
 
-def moved(boxes: np.ndarray, change: Any) -> np.ndarray:
+def moved(boxes: np.ndarray, change: Mapping[str, Any]) -> np.ndarray:
     """Returns boxes `(N, 4)`, x1, y1, x2, y2 within [0, 1], after one of them was moved or resized within the image.
 
-    The change has its `index`, `dx` and `dy` as shares of width and height, and `corner`, whether they move its lower
-    right corner alone; a ValueError is raised for anything else.
+    The change has its `index`, `dx` and `dy`, shares of width and height, and `corner`, whether that alone is moved.
     """
-    if not isinstance(change, Mapping):
-        raise ValueError("The request names no region and no movement.")
-    index: Any = change.get("index")
-    step: list[Any] = [change.get("dx"), change.get("dy")]
-    if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(boxes):
-        raise ValueError(f"There is no region {index!r:.40}; there are {len(boxes)}.")
-    if not all(isinstance(value, int | float) and abs(value) < math.inf for value in step):
-        raise ValueError(f"A region cannot be moved by {step!r:.80}; give two finite numbers.")
     boxes = np.array(boxes, dtype=np.float32)
-    box, by = boxes[index], np.array([max(-2, min(2, value)) for value in step], dtype=np.float64)
+    box, by = boxes[change["index"]], np.nan_to_num([float(change["dx"]), float(change["dy"])]).clip(-2, 2)
     if change.get("corner"):
         box[2:] = np.clip(box[2:] + by, np.minimum(box[:2] + MIN_SIDE, 1), 1)
         box[:2] = np.minimum(box[:2], box[2:] - MIN_SIDE)
@@ -160,13 +138,8 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
         data, split: a dataset of regions, such as `"scenes"`.
         index: folder that `hf-ngsan index` made.
 
-    Raises:
-        ValueError: the captioner reads no images and no dataset is given; the dataset has no regions with boxes, or
-            regions of another backbone; or the index is damaged.
-        FileNotFoundError: no such folder.
+    Raises a ValueError if the captioner reads no images and no dataset is given, or the dataset has no regions for it.
     """
-    if data is not None:
-        parse_spec(data, find_reader(data))
     folder = None if index is None else IndexFolder.open(Path(index))
     captioner, processor = load_captioner(model)
     device = make_accelerator().device
@@ -180,13 +153,8 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
     rows = None if data is None else regions_of(captioner, processor, data, split)
     search = None
     if folder is not None or with_images:
-        try:
-            encoder, its_processor = load_model(folder.description.model if folder else DUAL_ENCODER, "retrieval")
-            search = Search(encoder.to(device), its_processor, folder)
-        except MissingBackboneError as error:
-            if folder is not None:
-                raise
-            logger.warning("The page cannot search photographs: %s", error)
+        encoder, its_processor = load_model(folder.description.model if folder else DUAL_ENCODER, "retrieval")
+        search = Search(encoder.to(device), its_processor, folder)
     return Parts(model, pipeline, rows, search)
 
 
@@ -194,8 +162,5 @@ def regions_of(captioner: Any, processor: Any, data: str, split: str) -> Dataset
     """Returns rows with features and boxes of regions; raises a ValueError unless they fit the captioner."""
     rows = load_rows(data, split, with_captions=False)
     if visual_feature_size(rows) is None or rows[0].get("visual_boxes") is None:
-        raise ValueError(
-            f"{data}, split {split}, has no visual_features with visual_boxes, whose places could be changed; give a "
-            "dataset of regions, such as scenes."
-        )
+        raise ValueError(f"{data}, split {split}, has no regions with boxes to drag; give a dataset such as scenes.")
     return rows_for(captioner, processor, only_features(rows), data)

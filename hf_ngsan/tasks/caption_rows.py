@@ -16,7 +16,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixi
 
 from ..data import DataError, build_tokenizer, load_data
 from ..data.contract import ARRAY_COLUMNS
-from ..data.images.loading import check_captions
 from ..data.sampler import generator_of
 from ..data.saved import FeatureCopies
 from ..data.vocabulary import UNITS
@@ -76,8 +75,11 @@ def load_rows(
         raise DataError(f"{spec}, split {split}, has no images (no column 'image_id'); give a dataset of images.")
     if limit is not None:
         rows = rows.take(limit)
-    if with_captions:
-        check_captions(rows, spec, split)
+    if with_captions and "captions" not in rows.column_names:
+        raise DataError(
+            f"{spec}, split {split}, has no column 'captions', which training and evaluation need; add them to its"
+            " metadata.csv, or name other columns of images: with captions=COLUMN+COLUMN."
+        )
     return rows
 
 
@@ -106,17 +108,15 @@ def rows_for(
     if size is None:
         raise DataError(
             f"{data} has images and no visual_features, and this model has no vision encoder; train one with "
-            "model.vision_config, give this one the encoder of its features with hf-ngsan attach-vision, or extract "
-            "features with hf-ngsan extract."
+            "model.vision_config, or see hf-ngsan attach-vision and hf-ngsan extract."
         )
     members: Any = getattr(model, "members", [model])
     for member in members:
         expected = member.config.visual_feature_size
         if expected != size:
-            images = "" if member.config.vision_config is None else ", or data with images, such as scenes:images=true"
             raise DataError(
                 f"The feature dimension of {data} is {size}, but the model takes visual_feature_size={expected}; use a "
-                f"model or features of the same dimension{images}."
+                "model or features of the same dimension, or, for a model with a vision encoder, data with images."
             )
         check_provenance(member, processor, rows, data)
     return rows if keep_images else only_features(rows)

@@ -3,15 +3,14 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..data.coco_files import number_at_the_end
-from ..data.formats import some_files
 from ..data.images import is_image, visible_files
-from ..data.images.sources import holds_images, is_saved
-from ..data.inspection import Findings, inspect_data, sample_image
-from ..extraction.image_list import inspect_images
+from ..data.images.sources import is_saved
+from ..data.inspection import Findings, inspect_data
 from ..io.files import read_json_or_none
 from ..io.folders import MANIFEST, check_folder, find_folder
 from ..io.packaged import folder_of_packaged
@@ -58,10 +57,7 @@ def inspect(
         return ["search index", *lines_of_index(path)]
     if is_saved(path) and (path / RECORDS).is_dir():
         verify_shards(path)
-    if not (source_format or is_saved(path) or any(some_files(path))) and holds_images(path):
-        findings = inspect_images(path)
-    else:
-        findings = inspect_data(path, source_format, image_id)
+    findings = inspect_data(path, source_format, image_id)
     lines = [findings.kind + made_by(path), *findings.lines()]
     return lines if figure is None else [*lines, draw(path, findings, figure, images)]
 
@@ -134,7 +130,7 @@ def draw(path: Path, findings: Findings, figure: str | os.PathLike, images: str 
     if row is None or "visual_boxes" not in row:
         which = "image with boxes" if findings.sample_id is None else f"image {findings.sample_id}"
         raise ValueError(f"{path} has no {which} to draw.")
-    image = sample_image(row)
+    image: Any = load_image(row["image"]) if "image" in row else None
     if images is not None:
         names = filter(is_image, visible_files(Path(images)))
         name = next((name for name in names if number_at_the_end(name) == row["image_id"]), f"{row['image_id']}.jpg")

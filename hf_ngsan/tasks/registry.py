@@ -125,8 +125,10 @@ def fingerprints_of(task: type[Task], evaluation: Evaluation, generation: Mappin
     """Returns the settings that each score depends on, such as `cider_d|beams:3|max:20|tok:ptb|hf-ngsan:0.1.0`."""
     fingerprints = {}
     for metric in evaluation.scores:
-        settings = {**task.comparable_settings(metric, generation, options)}
-        settings["signature"] = evaluation.signatures.get(metric)
+        settings = {
+            **task.comparable_settings(metric, generation, options),
+            "signature": evaluation.signatures.get(metric),
+        }
         parts = [f"{name}:{value}" for name, value in settings.items() if value is not None]
         fingerprints[metric] = "|".join([metric, *parts, f"hf-ngsan:{version('hf-ngsan')}"])
     return fingerprints

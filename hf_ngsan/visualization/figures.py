@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..io.messages import shortened
 from .plots import ACCENT, INK, QUIET, new_figure, panel_rows
 
 if TYPE_CHECKING:
@@ -131,11 +132,9 @@ def plot_frame_attention(frames: Sequence[Image | np.ndarray], words: Sequence[s
         weights: attention `(T, N)`, as `pipeline("image-to-text")` returns it with `return_attention=True`.
     """
     weights = np.asarray(weights, dtype=np.float32)
-    if not len(words) or weights.shape != (len(words), len(frames)):
-        raise ValueError(f"weights have the shape {weights.shape}; it must be {(len(words), len(frames))}, T > 0.")
     height, width = np.asarray(frames[0]).shape[:2]
     figure = new_figure(1.0 * len(frames) + 1.2, (height / width + 0.1) * len(words))
-    panels = np.array(panel_rows(figure, weights.size, len(frames)), dtype=object).reshape(weights.shape)
+    panels = figure.subplots(len(words), len(frames), squeeze=False)
     for row, word, of_word in zip(panels, words, weights, strict=True):
         row[0].text(-0.1, 0.5, word, transform=row[0].transAxes, ha="right", va="center", fontsize=11, color=INK)
         for panel, frame, share in zip(row, frames, of_word / max(float(of_word.max()), 1e-12), strict=True):
@@ -189,17 +188,15 @@ def plot_counterfactual(images: Sequence[Any], before: Any, after: Any, names: S
 
 def plot_contact_sheet(images: Sequence[Image | None], labels: Sequence[str], title: str = "") -> Figure:
     """Draws images in rows of three, with a label above each; long labels are cut, and `None` has only its label."""
-    if not images or len(images) != len(labels):
-        raise ValueError(f"There are {len(images)} images and {len(labels)} labels; give one label for each image.")
     columns = min(SHEET_COLUMNS, len(images))
     figure = new_figure(2.6 * columns, 2.3 * math.ceil(len(images) / columns) + 0.4)
     for panel, image, label in zip(panel_rows(figure, len(images), columns), images, labels, strict=True):
         panel.set_axis_off()
-        panel.set_title(shortened(label, MAX_LABEL), fontsize=9, color=QUIET, parse_math=False)
+        panel.set_title(in_one_line(label, MAX_LABEL), fontsize=9, color=QUIET, parse_math=False)
         if image is not None:
             panel.imshow(np.asarray(image.convert("RGB")))
     if title:
-        figure.suptitle(shortened(title, MAX_TITLE), fontsize=11, color=INK, parse_math=False)
+        figure.suptitle(in_one_line(title, MAX_TITLE), fontsize=11, color=INK, parse_math=False)
     return figure
 
 
@@ -247,8 +244,6 @@ def plot_visual_words(table: Sequence[tuple[str, float, int, float]], number: in
         table: word, mean visualness, occurrences and standard deviation, the most visual first.
         number: words of each kind.
     """
-    if not table:
-        raise ValueError("There are no words to draw; lower the number of occurrences that a word needs.")
     shown = list(table) if len(table) <= 2 * number else [*table[:number], *table[-number:]]
     figure = new_figure(6.0, 1.0 + 0.24 * len(shown))
     axes = figure.subplots()
@@ -263,10 +258,10 @@ def plot_visual_words(table: Sequence[tuple[str, float, int, float]], number: in
     return figure
 
 
-def shortened(text: str, longest: int) -> str:
+def in_one_line(text: str, longest: int) -> str:
     """Returns a text in one line of printable characters, cut if it is too long."""
-    line = " ".join("".join(character if character.isprintable() else "?" for character in text).split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+    printable = "".join(character if character.isprintable() else "?" for character in text)
+    return shortened(" ".join(printable.split()), longest)
 
 
 def to_pixels(boxes: ArrayLike, image: Image | np.ndarray) -> np.ndarray:

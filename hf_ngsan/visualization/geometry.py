@@ -43,11 +43,8 @@ def geometric_weights(
     encoder: Any = model.get_encoder()
     if "content" not in getattr(model.config, "geometric_bias", ()):
         raise ValueError(
-            'Only a content-independent bias, "content", is a function of geometry alone, but geometric_bias is '
-            f"{getattr(model.config, 'geometric_bias', None)}."
+            'Only a content-independent bias, "content", is a function of geometry alone; this model has none.'
         )
-    if not -len(encoder.layers) <= layer < len(encoder.layers):
-        raise ValueError(f"The encoder has layers 0 to {len(encoder.layers) - 1}; there is no layer {layer}.")
     dx, dy, dw, dh = np.broadcast_arrays(*(np.asarray(values, dtype=np.float64) for values in (dx, dy, dw, dh)))
     centre = np.stack([dx, dy], axis=-1).reshape(-1, 2)
     half = 0.5 / np.stack([dw, dh], axis=-1).reshape(-1, 2)
@@ -132,8 +129,6 @@ def plot_geometric_bias(model: Any, processor: Any, image: Any, region: int = 0)
     for hook in hooks:
         hook.remove()
     boxes = to_pixels(tokens.visual_boxes[0][tokens.attention_mask[0].bool()].cpu(), image)
-    if not 0 <= region < len(boxes):
-        raise ValueError(f"The image has {len(boxes)} regions or cells, from 0; there is no number {region}.")
     weights = torch.stack(biases)[:, :, region, : len(boxes)].float().softmax(-1).cpu().numpy()
     layers, heads = weights.shape[:2]
     width, height = image.size

@@ -166,8 +166,6 @@ def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figu
     """
     maps = np.asarray(maps, dtype=np.float32)
     height, width = np.asarray(image).shape[:2]
-    if not len(maps) and not len(match.text_weights):
-        raise ValueError("The model has no attention heads on either side, so there is nothing to draw.")
     columns = max(1, min(COLUMNS + 1, len(maps)))
     heights = {}
     if len(maps):

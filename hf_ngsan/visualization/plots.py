@@ -1,7 +1,9 @@
-"""Shared parts of figures: colours, panels, curves, and atomic writing of files."""
+"""Shared parts of figures: colours, panels, curves, atomic writing of files, and images within HTML."""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -13,6 +15,7 @@ from ..io.files import write_file_atomically
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
+    from PIL.Image import Image
 
 INK, QUIET, ACCENT = "#1a1a1a", "#6b6b6b", "#c2410c"
 DOTS_PER_INCH = 150
@@ -73,3 +76,12 @@ def plot_training_curve(history: Sequence[Mapping[str, Any]], score: str | None 
         panel.plot([epoch for epoch, _ in points], [value for _, value in points], style, color=color, markersize=3)
         panel.set_ylabel(name, color=color)
     return figure
+
+
+def data_url(image: Image, file_format: str, side: int | None = None, **options: Any) -> str:
+    """Returns an image, at most `side` pixels wide and high, as a URL that holds it; `options` are those of `save`."""
+    shown, file = image.copy(), io.BytesIO()
+    if side is not None:
+        shown.thumbnail((side, side))
+    shown.save(file, file_format, **options)
+    return f"data:image/{file_format.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"

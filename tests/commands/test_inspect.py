@@ -8,8 +8,7 @@ from PIL import Image
 
 from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
-from hf_ngsan.data.inspection import inspect_data
-from hf_ngsan.extraction.image_list import inspect_images
+from hf_ngsan.data.inspection import inspect_data, inspect_images
 from tests.commands.running import fails, prints
 from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_tsv
 from tests.data.formats.test_annotations import image_of, write_karpathy

@@ -52,7 +52,7 @@ def test_every_option_reaches_the_server(captioner, monkeypatch):
     monkeypatch.setattr("hf_ngsan.serving.BoundedServer", Server)
     monkeypatch.setattr("hf_ngsan.serving.hosts.listen", listened)
     address, bounds = "--host localhost --port 8001", "--batch-size 2 --wait-ms 3 --max-images 4 --max-bytes 5"
-    more = "--max-pixels 6 --max-cost 7 --max-seconds 8 --max-connections 9 --allow-urls --engine auto"
+    more = "--max-pixels 6 --max-cost 7 --max-seconds 8 --max-connections 9 --engine auto"
     more += " --allowed-host Captions.example. --allowed-host 192.0.2.7"
     assert main(["serve", "--model", str(captioner), *address.split(), *bounds.split(), *more.split()]) == 0
     assert asked["address"] == ("localhost", 8001)
@@ -74,7 +74,6 @@ def test_every_option_reaches_the_server(captioner, monkeypatch):
         connections=9,
         batch_size=2,
         wait_ms=3,
-        allow_urls=True,
     )
 
 

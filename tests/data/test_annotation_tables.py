@@ -67,3 +67,5 @@ def test_a_broken_record_is_named_or_listed(fault, tmp_path):
     listed = json.loads((tmp_path / "out" / "skipped.json").read_text())
     assert result.num_rows == 1 and listed == result.skipped
     assert [fact for fact in facts if fact not in " ".join(entry["reason"] for entry in listed)] == []
+    with fails_naming("questions.json"):
+        convert_annotations(write_vqa(tmp_path, [question(10)], [answer(11)]), tmp_path / "none", skip_errors=True)

@@ -29,7 +29,8 @@ def test_rows_are_images_by_id_with_regions_and_captions_in_order(coco_folder):
 def test_boxes_are_clipped_to_the_image_in_silence_for_rounding_and_counted_beyond(coco_folder):
     coco_folder.instances["annotations"][0]["bbox"] = [-0.5, -1, 100, 50]
     coco_folder.instances["annotations"][1]["bbox"] = [-20, 10, 200, 50]
-    with pytest.warns(UserWarning, match=": 1"):
+    coco_folder.instances["annotations"][2]["bbox"] = [150, 50, 50, 0]
+    with pytest.warns(UserWarning, match=": 1"), pytest.warns(UserWarning, match="widened .*: 1"):
         dataset = load_coco_layout(coco_folder.write(), "train")
     np.testing.assert_allclose(dataset[1]["visual_boxes"][0], [0, 0, 0.4975, 0.49], rtol=1e-6)
     np.testing.assert_allclose(dataset[0]["visual_boxes"], [[0, 0.1, 1, 0.6]], rtol=1e-6)
@@ -71,6 +72,8 @@ CAPTION = ("captions", "annotations", 2)
     [
         (put("instances", "images", 1, "id", value=7), ["images[1]", "7"]),
         (put(*BOX, "image_id", value=4), ["instances_train.json, annotations[1]", "image_id is 4"]),
+        (put(*BOX, "bbox", value=[1, 2, 3]), ["annotations[1]", "bbox", "[1, 2, 3]"]),
+        (put(*BOX, "category_id", value=6), ["annotations[1]", "category_id is 6"]),
         (put(*BOX, "bbox", value=[1, 2, float("nan"), 4]), ["annotations[1]", "bbox", "nan"]),
         (put(*BOX, "bbox", value=[50, 50, -10, 10]), ["annotations[1]", "bbox", "[50, 50, -10, 10]"]),
         (put("instances", "categories", 2, "id", value=5), ["categories[2]", "5"]),

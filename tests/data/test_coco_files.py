@@ -3,16 +3,22 @@
 import json
 
 import numpy as np
+import pytest
 
 from hf_ngsan.data.coco_files import (
+    Record,
+    checked_record,
     id_order,
-    images_by_id,
     number_at_the_end,
     number_of,
     read_json,
     read_references,
+    records_by_id,
+    records_of,
     write_caption_file,
 )
+from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 
 def write(path, content, encoding="utf-8"):
@@ -56,4 +62,34 @@ def test_written_references_are_read_back(tmp_path):
     assert list(read_references(path)) == [3, 7, "val/1.jpg"]
     assert [path.name for path in path.parent.iterdir()] == ["references.json"]
     write_caption_file(path, [7], [["a"]])
-    assert list(images_by_id(read_json(path), path)) == [7]
+    assert list(records_by_id(read_json(path), "images", path)) == [7]
+
+
+def test_captions_that_would_not_be_read_back_are_not_written(tmp_path):
+    for ids, captions in (([7, "7"], [["a"], ["b"]]), ([7], ["a dog"]), ([7], [[]])):
+        with pytest.raises(ValueError, match="7"):
+            write_caption_file(tmp_path / "references.json", ids, captions)
+    assert not list(tmp_path.iterdir())
+
+
+@each_row(
+    ("read", "fact"),
+    [
+        (lambda record: record.integer("id"), "id is '7'"),
+        (lambda record: record.identifier("flag"), "flag is True"),
+        (lambda record: record.records("text"), "text is 'a'"),
+        (lambda record: record.size(), "(0, 5)"),
+        (lambda record: checked_record(record.where, 3), "3"),
+        (lambda record: records_of(record.fields, "images", record.where), "'images'"),
+    ],
+)
+def test_a_wrong_field_is_named(read, fact):
+    with fails_naming("here", fact):
+        read(Record("here", {"id": "7", "flag": True, "text": "a", "width": 0, "height": 5}))
+
+
+def test_files_without_captions_or_with_more_than_json_are_named(tmp_path):
+    with fails_naming("c.json"):
+        read_references(write(tmp_path / "c.json", {"annotations": []}))
+    with fails_naming("two.json", "line 2"):
+        read_json(write(tmp_path / "two.json", "{}\n{}"))

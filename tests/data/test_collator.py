@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor
 from hf_ngsan.data import CaptionCollator, build_tokenizer, load_data
+from tests.data.facts import fails_naming
 
 
 def echo(**inputs):
@@ -84,6 +85,16 @@ def test_weights_follow_their_captions():
     rows = [make_row(1, 4) | {"caption_weights": [0.0, 1.0, 2.0, 3.0]}, make_row(2, 1) | {"caption_weights": [7.0]}]
     batch = CaptionCollator(echo, captions_per_image=2)(rows)
     assert batch["caption_weights"].tolist() == [*(float(text[-1]) for text in batch["captions"][0]), 7.0, 0.0]
+
+
+def test_rows_that_do_not_go_together_are_named():
+    collator = CaptionCollator(echo)
+    assert collator([]) == {}
+    for other in (make_row(7, boxes=False), {"image_id": 7, "captions": ["a"]}):
+        with fails_naming("image_id 7"):
+            collator([make_row(1), other])
+    with fails_naming("captions_per_image"):
+        CaptionCollator(echo, captions_per_image=0)
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,12 @@
 import numpy as np
-from datasets import Dataset, Features, load_from_disk
+from datasets import Dataset, Features, Value, load_from_disk
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from hf_ngsan.data import caption_features, check_dataset, check_row, clamp_boxes
-from hf_ngsan.data.contract import MIN_SIDE, with_arrays
+from hf_ngsan.data.contract import BOX_TOLERANCE, MIN_SIDE, with_arrays
+from hf_ngsan.models import processing_captioning
 from tests.data.facts import fails_naming
 from tests.data.rows import make_row
 from tests.tables import each_row
@@ -40,7 +41,11 @@ def test_rows_survive_the_disk_and_are_read_from_the_mapped_file(tmp_path):
         (changed("visual_features", (1, 2), np.nan), ["visual_features[1, 2]", "nan"]),
         (make_row(width=3), ["visual_features", "3", "4"]),
         (changed("visual_boxes", (1, 2), 1.5), ["visual_boxes[1]", "1.5", "[0, 1]"]),
+        (make_row(visual_features=None), ["visual_features"]),
+        (make_row(visual_features=["a", "b"]), ["visual_features"]),
+        (make_row(visual_features=np.zeros(3)), ["visual_features", "(3,)"]),
         (make_row(visual_boxes=[]), ["visual_boxes", "0", "3"]),
+        (make_row(visual_boxes=np.zeros((3, 3))), ["visual_boxes", "(3, 3)"]),
         (make_row(captions=[]), ["captions"]),
         (make_row(captions="a cat"), ["captions", "'a cat'"]),
         (make_row(captions=["a cat", " "]), ["captions[1]", "' '"]),
@@ -75,6 +80,21 @@ def dataset_of(rows, **features):
 def test_columns_without_a_value_are_left_out():
     dataset = dataset_of([make_row(visual_boxes=None, captions=None)])
     assert check_dataset(dataset, name="mine").column_names == ["image_id", "visual_features"]
+
+
+def test_what_is_no_dataset_of_features_is_named():
+    rows = dataset_of([make_row()])
+    for wrong, fact in (
+        (rows.select([]), "0 rows"),
+        (rows.remove_columns("image_id"), "image_id"),
+        (rows.cast_column("image_id", Value("string")), "'5'"),
+    ):
+        with fails_naming("mine", fact):
+            check_dataset(wrong, name="mine")
+
+
+def test_rows_and_models_agree_on_how_far_boxes_may_reach():
+    assert BOX_TOLERANCE == processing_captioning.BOX_TOLERANCE
 
 
 def test_boxes_in_some_rows_only_are_an_error():

@@ -49,6 +49,8 @@ def test_every_version_is_drawn_as_often_and_an_epoch_can_be_repeated(features):
 
 def test_an_image_that_a_copy_lacks_is_named(tmp_path):
     save(tmp_path / "features", 0)
+    with fails_naming("features", "--copies"):
+        FeatureCopies(tmp_path / "features", "train")
     save(copy_folder(tmp_path / "features", 1), 1, range(IMAGES - 1))
     copies, row = FeatureCopies(tmp_path / "features", "train"), load_data(f"features:{tmp_path}/features", "train")[59]
     with fails_naming("image 59"):

@@ -74,6 +74,10 @@ def test_a_split_has_parts_by_directory(tmp_path):
     assert numbers("dev-1") == [0, 2, 3, 5, 6]
     with fails_naming("dev/7"):
         load_data(f"nlvr:{tmp_path}", "dev/7")
+    for change in ({"identifier": "12"}, {"label": "maybe"}, {"structured_rep": ITEMS[:2]}):
+        write(tmp_path, [example(**change)], "broken")
+        with fails_naming("broken.json, line 1"):
+            load_data(f"nlvr:{tmp_path}", "broken")
     for missing in ("test", "dev/x", "dev-"):
         with fails_naming(missing, "dev"):
             load_data(f"nlvr:{tmp_path}", missing)

@@ -44,6 +44,8 @@ def test_a_reader_of_the_users_is_one_of_them(registry):
 
     keys = {"number": int, "fast": bool, "name": str}
     register_reader(Reader("mine", load, "my data", ["captions"], source="FILE", keys=keys, extra_scores="scores"))
+    with fails_naming("'mine'"):
+        register_reader(Reader("mine", load, "other data", []))
     assert registry["mine"].usage == "mine:FILE[,KEY=VALUE,…]"
     assert load_data("mine:a.txt", "val") == ["a.txt", "validation", 1, False, "none"]
     assert load_data("mine:c:d.txt,number=-2, fast=True,name=x+y,z", "dev") == ["c:d.txt", "dev", -2, True, "x+y,z"]

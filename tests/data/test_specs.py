@@ -42,6 +42,10 @@ def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
         ("scenes:sise=3", ["'sise'", "size, validation, test, seed, images, image_size"]),
         ("scenes:size=many", ["size", "'many'", "whole number"]),
         ("scenes:size=3,size=4", ["'size'", "once"]),
+        ("scenes:size=0", ["size"]),
+        ("scenes:language=de", ["'de'", "en or zh"]),
+        ("coco-layout:no/such/folder", ["no/such/folder", "'train'"]),
+        ("parallel:mine,source=en", ["parallel:mine", "target="]),
         ("features", ["features:DIR"]),
         ("features:no/such/folder", ["no/such/folder"]),
     ],
@@ -96,7 +100,7 @@ def test_boxes_without_area_of_any_type_are_widened_with_a_warning_each_time(tmp
         rows = Dataset.from_list([dict(row) for row in rows], features=Features(types))
     spec = save(tmp_path, train=rows)
     for _ in range(2):
-        with pytest.warns(UserWarning, match="3 boxes"):
+        with pytest.warns(UserWarning, match="boxes .*: 3"):
             rows = load_data(spec, "train")
         for row in rows:
             assert row["visual_boxes"].shape == row["visual_features"].shape == (2, 4)

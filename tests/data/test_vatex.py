@@ -52,6 +52,14 @@ def test_videos_without_features_are_left_out_counted_and_named(tmp_path):
     assert rows["file_name"][:] == VIDEOS and rows["image_id"][0] == 1
     with fails_naming("1 videos"):
         load_data(write(tmp_path, ["absent"]), "validation")
+    file = tmp_path / "vatex_validation_v1.0.json"
+    file.write_text(json.dumps([{"videoID": VIDEOS[0], "enCap": [""]}]))
+    with fails_naming(file, "enCap"):
+        load_data(spec, "validation")
+    write(tmp_path, name="vatex_val.json")
+    for split in ("validation", "test"):
+        with fails_naming(f"'{split}'", "vatex_val.json", file.name):
+            load_data(spec, split)
 
 
 @each_row(

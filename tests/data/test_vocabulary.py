@@ -4,6 +4,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from hf_ngsan.data import build_tokenizer
+from tests.data.facts import fails_naming
 from tests.tables import each_row
 
 CAPTIONS = ["A man rides a horse.", "a man and a dog", "The dog's owner, a T-shirt-clad man!", "zebra"]
@@ -22,6 +23,12 @@ def test_ids_are_special_tokens_then_words_by_frequency_then_alphabet(tokenizer)
     names = ("pad_token_id", "bos_token_id", "eos_token_id", "unk_token_id")
     assert [getattr(tokenizer, name) for name in names] == [0, 1, 2, 3]
     assert tokenizer.model_max_length == 20
+
+
+def test_what_makes_no_vocabulary_is_refused():
+    for captions, options, fact in (("a dog", {}, "'a dog'"), (["a"], {"units": "bytes"}, "'bytes'"), (["a"], {}, "5")):
+        with fails_naming(fact):
+            build_tokenizer(captions, **options)
 
 
 def test_only_frequent_words_are_kept():

@@ -57,6 +57,9 @@ def test_splits_are_the_names_of_the_official_files(tmp_path, features):
     assert len(load_data(f"vqa:{folder},features={features}", "val2014")) == 1
     with fails_naming("train", "val2014_questions.json"):
         load_data(f"vqa:{folder},features={features}", "train")
+    write_questions(folder, [20], name="other_val2014")
+    with fails_naming("'validation'", "v2_OpenEnded_mscoco_other_val2014_questions.json"):
+        load_data(f"vqa:{folder},features={features}", "validation")
     with fails_naming("features=DIR"):
         load_data(f"vqa:{folder}", "validation")
     with fails_naming("nowhere"):

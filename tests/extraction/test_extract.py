@@ -96,6 +96,15 @@ def test_one_bad_image_never_costs_the_others_whatever_a_library_raises(tmp_path
         extract(photos, tmp_path / "strict")
 
 
+def test_frames_of_clips_become_rows(tmp_path):
+    clips = list_images("moving_scenes:size=3,num_frames=4,image_size=32", split="train")
+    model = tiny_vision(kind="frames")
+    assert extract(clips, tmp_path / "out", model=model, split="train").num_rows == 3
+    assert extract(clips, tmp_path / "out", model=model, split="train").num_new == 0
+    rows = rows_of(tmp_path / "out")
+    assert [len(row["visual_features"]) for row in rows] == [4, 4, 4] and "visual_boxes" not in rows[0]
+
+
 def test_an_image_that_was_repaired_is_added_by_the_next_run(tmp_path):
     photos = write_photos(tmp_path / "photos", 5)
     good = (photos / "000001.png").read_bytes()

@@ -30,6 +30,11 @@ def test_a_folder_is_searched_with_the_folders_within(tmp_path):
     ]
 
 
+def test_names_whose_numbers_are_not_unique_give_places(tmp_path):
+    images = list_images(touch(tmp_path, "a/1.png", "b/1.png", "c.png"))
+    assert [image.image_id for image in images.images] == [0, 1, 2] and len(images.notes) == 1
+
+
 def test_links_to_folders_are_followed_once(tmp_path):
     touch(tmp_path / "real", "1.png")
     (tmp_path / "photos").mkdir()

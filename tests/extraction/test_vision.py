@@ -1,5 +1,9 @@
+import json
+import shutil
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     BertConfig,
     BertModel,
@@ -12,6 +16,7 @@ from transformers import (
 )
 
 from hf_ngsan.extraction import load_vision
+from hf_ngsan.extraction.vision import load_image_processor
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
 from tests.tables import each_row
@@ -117,6 +122,29 @@ def test_a_detection_model_gives_regions(models):
 def test_what_cannot_be_loaded_is_refused_in_one_sentence(models, name, fields, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         load_vision(models / name, **fields)
+
+
+def test_sizes_and_frames_are_set_where_they_apply(models, tmp_path):
+    model, processor = load_vision(models / "vgg", kind="frames", num_frames=3, image_size=48, grid_size=[2, 2])
+    assert model.config.kind == "frames" and processor.num_frames == 3 and processor.size["height"] == 48
+    crop = {"do_center_crop": True, "crop_size": {"height": 40, "width": 44}}
+    for settings, edge in (({"size": {"shortest_edge": 64, "longest_edge": 44}}, "longest_edge"), (crop, "width")):
+        settings["image_processor_type"] = "DetrImageProcessor"
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+        assert load_image_processor(tmp_path, "regions").size[edge] == 44
+    (tmp_path / "preprocessor_config.json").unlink()
+    with pytest.raises(ValueError, match="preprocessor_config"):
+        load_image_processor(tmp_path, "regions")
+
+
+def test_weights_that_are_missing_are_named(vision, tmp_path):
+    shutil.copytree(vision, tmp_path / "vision")
+    [file] = (tmp_path / "vision").glob("*.safetensors")
+    weights = load_file(file)
+    name = sorted(weights)[0]
+    save_file({key: weights[key] for key in sorted(weights)[1:]}, file, {"format": "pt"})
+    with pytest.raises(ValueError, match=name):
+        load_vision(tmp_path / "vision")
 
 
 def test_a_processor_that_crops_is_refused(models, tmp_path):

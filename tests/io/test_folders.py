@@ -1,8 +1,11 @@
+import errno
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from hf_ngsan.extraction.extract import ExtractionError, FeatureFolder
 from hf_ngsan.io import folders
 from hf_ngsan.io.files import check_place, write_file_atomically, write_output, write_text_atomically
 from hf_ngsan.io.folders import (
@@ -36,6 +39,18 @@ def test_what_fails_to_be_written_stays_as_it_was(tmp_path):
         write_folder_atomically(tmp_path / "done", fail_half_way)
     assert path.read_bytes() == b"old" and os.listdir(path.parent) == ["file.bin"]
     assert os.listdir(tmp_path) == ["new"]
+
+
+def test_a_disk_that_is_full_is_named_where_the_error_has_no_number(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=0))
+    with pytest.raises(OSError, match="file") as error:
+        write_file_atomically(tmp_path / "file", lambda file: [].pop())
+    assert error.value.errno == errno.ENOSPC and not os.listdir(tmp_path)
+
+
+def test_a_shard_of_another_node_must_be_there(tmp_path):
+    with pytest.raises(ExtractionError, match="shard-000-000009"):
+        FeatureFolder(tmp_path).make_dataset("", [], ["shard-000-000009"])
 
 
 def test_several_processes_may_write_a_file_at_once(tmp_path):

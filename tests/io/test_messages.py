@@ -2,11 +2,12 @@
 
 import errno
 import logging
+import warnings
 
 import pytest
 
 from hf_ngsan.io import messages
-from hf_ngsan.io.messages import ProgressDisplay, chain, errno_of, is_out_of_memory
+from hf_ngsan.io.messages import ProgressDisplay, chain, errno_of, is_out_of_memory, one_sentence, plain_warnings
 
 
 def test_a_chain_of_errors_ends_where_it_rings():
@@ -15,6 +16,14 @@ def test_a_chain_of_errors_ends_where_it_rings():
     assert list(chain(first)) == [first, second]
     assert errno_of(first) == errno.ENOSPC
     assert not is_out_of_memory(first)
+
+
+def test_an_error_of_code_comes_with_its_type_and_a_warning_is_one_line():
+    assert one_sentence(KeyError("boxes")) == "KeyError: 'boxes'"
+    assert one_sentence(ValueError("No boxes.\nThey are missing.")) == "No boxes"
+    with plain_warnings():
+        assert warnings.formatwarning("two\nlines", FutureWarning, "file.py", 1) == "Warning: two lines\n"
+    assert "file.py" in warnings.formatwarning("two\nlines", FutureWarning, "file.py", 1)
 
 
 @pytest.fixture
@@ -33,5 +42,5 @@ def test_without_an_estimate_the_pace_and_the_time_left_follow_from_what_is_done
     assert [record.getMessage() for record in caplog.records] == said
     with ProgressDisplay("another process", total=400, shown=False) as display:
         clock[0] += 1000
-        display.update(100, "1:00", "loss 2.5")
+        display.update(100, "loss 2.5, 1:00 left")
     assert [record.getMessage() for record in caplog.records] == said

@@ -8,26 +8,20 @@ import time
 
 import pytest
 
-from hf_ngsan.io.processes import launch_processes, run_processes
+from hf_ngsan.io import processes
+from hf_ngsan.io.processes import has_lost_another, launch_processes, run_processes, tell_error
+from tests.tables import each_row
 
 WORKER = """
 import os, signal, sys, time
 from pathlib import Path
-from hf_ngsan.io.processes import launch_processes, run_processes, tell_error
+from hf_ngsan.io.processes import launch_processes, run_processes
 if sys.argv[1] == "parent":
     sys.exit(run_processes([__file__, "waits"], 2))
 launch_processes([], None, None)
 rank, folder = int(os.environ["RANK"]), Path(__file__).parent
-if sys.argv[1] == "wrong" or (sys.argv[1] == "lost" and rank == 1):
-    tell_error("what is wrong.")
-    sys.exit(2)
-if sys.argv[1] == "lost":
-    sys.exit(1)
-if sys.argv[1] == "killed" and rank == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
-if sys.argv[1] != "done":
-    (folder / f"pid-{rank}").write_text(str(os.getpid()))
-    time.sleep(100)
+(folder / f"pid-{rank}").write_text(str(os.getpid()))
+time.sleep(100)
 """
 
 
@@ -38,12 +32,34 @@ def worker(tmp_path):
     return str(file)
 
 
-@pytest.mark.slow
-def test_what_processes_say_is_said_once_and_the_first_failure_is_the_exit_code(worker, capfd):
-    killed = "hf-ngsan: error: process 1 was ended by SIGKILL.\n"
-    wrong = "hf-ngsan: error: what is wrong.\n"
-    for how, code, message in [("done", 0, ""), ("wrong", 2, wrong), ("lost", 2, wrong), ("killed", 137, killed)]:
-        assert (run_processes([worker, how], 2), capfd.readouterr().err) == (code, message), how
+SAYS = "import os; open(os.environ['HF_NGSAN_MESSAGES'] + '/' + os.environ['RANK'], 'w').write('what is wrong.'); "
+ENDS = {
+    "done": ("pass", 0, ""),
+    "wrong": (SAYS + "os._exit(2)", 2, "hf-ngsan: error: what is wrong.\n"),
+    "killed": (
+        "import os, time; time.sleep(100) if os.environ['RANK'] == '0' else os.kill(os.getpid(), 9)",
+        137,
+        "hf-ngsan: error: process 1 was ended by SIGKILL.\n",
+    ),
+}
+
+
+@each_row("how", ENDS)
+def test_what_processes_say_is_said_once_and_the_first_failure_is_the_exit_code(how, capfd, monkeypatch):
+    monkeypatch.setattr(processes, "SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(processes, "SECONDS_TO_END", 0.05)
+    code, exit_code, message = ENDS[how]
+    assert (run_processes(["-S", "-c", code], 2), capfd.readouterr().err) == (exit_code, message)
+
+
+def test_an_error_is_left_to_the_parent_and_one_that_follows_from_the_end_of_another_is_known(monkeypatch, tmp_path):
+    assert not has_lost_another(RuntimeError("gloo: closed"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert has_lost_another(RuntimeError("gloo: closed")) and not has_lost_another(ValueError("gloo"))
+    monkeypatch.setenv(processes.MESSAGES, str(tmp_path))
+    monkeypatch.setenv("RANK", "3")
+    tell_error("what is wrong.")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("000003", "what is wrong.")]
 
 
 def test_one_process_and_those_of_torchrun_go_on(monkeypatch):

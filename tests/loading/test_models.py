@@ -9,8 +9,11 @@ import pytest
 from safetensors.torch import save_file
 
 from hf_ngsan import save_for_hub
+from hf_ngsan.guests.dual_encoders import EXPORTED_SETTINGS, TOWERS, ExportedModel
 from hf_ngsan.io.folders import write_folder_atomically
-from hf_ngsan.loading.models import ModelFolderError, find_model_folder, load_captioner, save_model
+from hf_ngsan.loading.confidence import Confidence
+from hf_ngsan.loading.models import ModelFolderError, find_model_folder, load_captioner, load_model, save_model
+from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.models.configuration_hub import ConfigurationError
 from tests.tables import each_row
 
@@ -58,7 +61,7 @@ def test_a_name_of_the_hub_is_left_alone_and_a_wrong_path_is_not_taken_for_one(t
 def test_what_is_no_captioner(captioner, tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     assert "bert" in refusal(tmp_path)
-    assert "is a file" in refusal(captioner / "config.json")
+    assert "holds no model" in refusal(captioner / "config.json")
     monkeypatch.chdir(tmp_path)
     assert "Hub" in refusal("runs/scense")
 
@@ -96,6 +99,25 @@ def test_a_tokenizer_that_is_missing_or_another_models_is_named(captioner, broke
     shutil.copy(captioner / "tokenizer.json", broken)
     (broken / "tokenizer_config.json").unlink()
     assert "tokenizer_config.json" in refusal(broken)
+
+
+def test_an_exported_dual_encoder_is_known_by_its_graphs(dual_encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("onnxruntime.InferenceSession", lambda path, providers: path)
+    fingerprints = set()
+    for content in (b"one", b"two"):
+        folder = shutil.copytree(dual_encoder, tmp_path / content.decode())
+        (folder / EXPORTED_SETTINGS).write_text("{}")
+        for tower in TOWERS:
+            (folder / f"{tower}.onnx").write_bytes(content)
+        model, processor = load_model(folder, "retrieval")
+        assert isinstance(model, ExportedModel)
+        fingerprints.add(model_fingerprint(model, processor))
+    assert len(fingerprints) == 2
+
+
+def test_a_captioner_without_a_calibration_has_no_confidence(captioner):
+    with pytest.raises(ModelFolderError, match="hf-ngsan calibrate"):
+        Confidence(captioner)
 
 
 def test_all_files_of_a_model_have_the_permissions_of_new_files(tmp_path):

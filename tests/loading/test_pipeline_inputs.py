@@ -94,10 +94,10 @@ def test_images_of_unequal_size_do_not_change_each_other():
 
 
 def test_regions_of_the_image(pipe):
-    boxes = np.array([[0, 0, 20, 15], [10, 3, 40, 30]])
-    batch = pipe.processor(images=PHOTOS[0], regions=boxes)
+    boxes = np.array([[0, 0, 0.5, 0.5], [0.25, 0.1, 1, 1]])
+    batch = pipe.processor(images=PHOTOS[0], visual_boxes=[boxes])
     [expected] = pipe.processor.batch_decode(pipe.model.generate(**batch), skip_special_tokens=True)
-    row = {"image": PHOTOS[0], "regions": boxes}
+    row = {"image": PHOTOS[0], "visual_boxes": boxes}
     assert pipe(row)[0]["generated_text"] == expected
     other = {"image": PHOTOS[1], "visual_boxes": random_boxes(5).numpy()}
     inputs = [row, other, PHOTOS[2], {"image": PHOTOS[3]}]
@@ -145,13 +145,13 @@ def test_maps_and_boxes_of_cut_images_are_refused(setting):
         model=pixel_captioner(), processor=NGSANProcessor(image_processor, tokenizer=tiny_tokenizer())
     )
     assert pipe(PHOTOS[0])[0]["generated_text"]
-    for inputs, options in ((PHOTOS[0], {"return_attention": True}), ({"image": PHOTOS[0], "regions": BOX}, {})):
+    for inputs, options in ((PHOTOS[0], {"return_attention": True}), ({"image": PHOTOS[0], "visual_boxes": BOX}, {})):
         with pytest.raises(ValueError, match="cuts images"):
             pipe(inputs, **options)
 
 
 def test_attention_to_regions_is_painted_and_that_to_features_alone_is_weights(pipe):
-    row = {"image": PHOTOS[0], "regions": [[0, 0, 20, 30], [20, 0, 40, 30.0], [0, 0, 20, 15]]}
+    row = {"image": PHOTOS[0], "visual_boxes": [[0, 0, 0.5, 1], [0.5, 0, 1, 1], [0, 0, 0.5, 0.5]]}
     [answer] = pipe(row, return_attention=True)
     left, right = answer["attention"][:, 20, 5], answer["attention"][:, 20, 30]
     np.testing.assert_allclose(answer["attention"][:, 5, 5] + right, 1, atol=1e-5)
@@ -165,7 +165,7 @@ def test_attention_to_regions_is_painted_and_that_to_features_alone_is_weights(p
     np.testing.assert_allclose(mapped["attention"], maps, atol=1e-5)
 
 
-BOX = [[0, 0, 9, 9]]
+BOX = [[0, 0, 0.25, 0.25]]
 
 
 def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
@@ -176,7 +176,7 @@ def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
         1: (buffer.getvalue()[:600], "Image 1 "),
         3: (str(folder / "text.jpg"), r"text\.jpg"),
         4: (np.full((20, 20, 3), np.nan), "nan"),
-        6: ({"image": PHOTOS[0], "regions": [[0, 0, 41, 30]]}, "of image 6 .*40 x 30"),
+        6: ({"image": PHOTOS[0], "visual_boxes": [[0, 0, 1.1, 1]]}, "of image 6 .*1.1"),
         7: ({"image": None}, r"image 7 .*\['image'\]"),
         8: ({"image": PHOTOS[0], "text": 3}, "text of image 8 .*int"),
         9: ({"visual_features": np.zeros((2, 5))}, "visual_features of image 9 .* 5; .*12"),
@@ -185,7 +185,6 @@ def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
         12: (torch.rand(20, 20, 3).to_sparse(), "Image 12 "),
         13: (torch.zeros(20, 20, 3, device="meta"), "Image 13 "),
         14: ({"image": PHOTOS[0], "text": "a red zebra of zinc"}, "text of image 14 .*'zebra', 'zinc'"),
-        15: ({"image": PHOTOS[0], "regions": BOX, "visual_boxes": BOX}, "regions .* of image 15"),
         17: ({"image": (folder / "text.jpg").as_uri()}, r"Image 17 \(file://.*text\.jpg\)"),
     }
 
@@ -218,6 +217,8 @@ def test_a_stream_that_fails_ends_with_its_own_error(pipe, captions, paths, tmp_
         assert next(answers) == captions[0]
         with pytest.raises(UnidentifiedImageError):
             next(answers)
+    [first, [damaged], third] = pipe(rows.cast_column("image", datasets.Image()), on_error="skip")
+    assert [first, third] == [captions[0], captions[2]] and damaged["error"].startswith("Image 1 ")
     undecoded = stream.cast_column("image", datasets.Image(decode=False))
     answers = list(pipe(undecoded, on_error="skip"))
     assert [answers[0], answers[2]] == [captions[0], captions[2]]

@@ -9,7 +9,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading.hub import save_for_hub
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.loading.provenance import description_of, features_provenance
+from hf_ngsan.loading.provenance import features_provenance
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import rows_for
 from hf_ngsan.tasks.captioning_models import new_captioner
@@ -31,7 +31,7 @@ def write_features(folder, *, train=None, validation=None, test=None):
     splits = {}
     for split, weights in zip(SPLITS, (train, validation, test), strict=True):
         splits[split] = load_data("scenes:size=30,seed=3", split)
-        splits[split].info.description = "" if weights is None else description_of(identity(weights))
+        splits[split].info.description = "" if weights is None else json.dumps(identity(weights))
     DatasetDict(splits).save_to_disk(folder)
     return f"features:{folder}"
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from hf_ngsan.loading.models import ModelFolderError
-from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, body, collect_card_facts, template
+from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, body, collect_card_facts, public, template, usage
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import pixel_captioner
 from tests.tables import each_row
 
 SCORES = {"cider_d": 0.5, "bleu_4": 0.25}
@@ -48,6 +49,14 @@ def folder(tmp_path):
     tiny_captioner().save_pretrained(tmp_path / "model")
     tiny_processor().save_pretrained(tmp_path / "model")
     return tmp_path / "model"
+
+
+def test_what_is_of_this_machine_or_of_no_task(folder):
+    assert public({"pretrained": [str(folder), "user/name"]}) == {"pretrained": ["model", "user/name"]}
+    with pytest.raises(ModelFolderError, match="seed"):
+        collect_card_facts(folder, [folder])
+    lines = usage(pixel_captioner().model.vision, '"user/part"').splitlines()
+    assert lines[2] == 'model = AutoModel.from_pretrained("user/part", trust_remote_code=True)'
 
 
 def test_a_link_out_of_the_folder_is_refused(folder):

@@ -94,7 +94,7 @@ def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made
     captioner = pipeline("image-to-text", model=str(made / name))
     images = [photo((32, 24), seed) for seed in (3, 100)]
     answers = captioner(images, return_confidence=True, num_beams=2, num_return_sequences=2)
-    judge = Confidence.load(made / name)
+    judge = Confidence(made / name)
     for image, of_image in zip(images, answers, strict=True):
         [embedding] = embed_images(judge.encoder.model, judge.encoder.processor, [{"image": image}])
         density = sum(
@@ -150,7 +150,7 @@ def test_a_calibration_of_another_model(made, tmp_path):
     ):
         (folder / CONFIDENCE).write_text(json.dumps({**recorded, **change}))
         with pytest.raises((ValueError, FileNotFoundError), match=fact):
-            Confidence.load(folder)
+            Confidence(folder)
 
 
 def test_what_cannot_be_calibrated(made, capsys, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import pipeline
 
-from hf_ngsan.data import DataError, load_data
+from hf_ngsan.data import load_data
 from hf_ngsan.data.moving_scenes import draw_clip, make_clip
 from hf_ngsan.extraction import list_images
 from hf_ngsan.loading.models import load_captioner
@@ -63,7 +63,7 @@ def test_clips_have_the_captions_of_their_folder_and_any_name(clips):
     assert len(rows) == 6 and rows.features["video"].decode is False
     assert rows[0]["video"]["path"] == str(clips / "train_station 0.mp4")
     assert rows[3]["captions"] == make_clip(7, 0, 3).captions[:2]
-    with pytest.raises(DataError):
+    with pytest.raises(FileNotFoundError):
         load_data(f"videos:{clips / 'none'}", "train")
 
 

@@ -1,4 +1,4 @@
-"""The registry of third-party feature formats and conventions of boxes; recognises the format of a file or folder."""
+"""The registry of third-party feature formats; recognises the format of a file or folder."""
 
 import os
 from collections.abc import Iterator
@@ -11,29 +11,31 @@ from ..errors import DataError, naming_damage
 if TYPE_CHECKING:
     from .layouts import Source
 
-FILES_LOOKED_AT = 4
-"""Files of each folder that are examined to recognise their format."""
+BOX_ORDERS = ("xyxy", "xywh", "cxcywh")  # corners; the upper left corner, or the centre, with width and height
+FILES_LOOKED_AT = 4  # files of each folder that are examined to recognise their format
 FOLDERS_LOOKED_AT = 16
 
 
 class FeatureFormat(NamedTuple):
-    """One layout of feature files: `source` is a class of [`layouts`], or a function that reads one file, and
-    `recognises` one that decides where the suffix is not enough; a source that `is_file` is no folder of files."""
+    """One layout of feature files: `source` is a class of [`layouts`] for a file of many images, or a function that
+    reads the file of one, and `recognises` a function that decides where the suffix is not enough."""
 
     name: str
     summary: str
     suffixes: tuple[str, ...]
     source: str
     recognises: str = ""
-    is_file: bool = False
+
+    @property
+    def is_file(self) -> bool:
+        return not self.source.startswith("read_")
 
     def open(self, path: Path) -> "Source":
         from . import layouts
 
+        source = getattr(layouts, self.source)
         with naming_damage(str(path)):
-            if self.source.startswith("read_"):
-                return layouts.FileSource(path, self.suffixes[0], getattr(layouts, self.source))
-            return getattr(layouts, self.source)(path)
+            return source(path) if self.is_file else layouts.FileSource(path, self.suffixes[0], source)
 
     def fits(self, file: Path) -> bool:
         from . import layouts
@@ -51,21 +53,16 @@ COCOBU = "ImageCaptioning.pytorch: NAME_att/ID.npz and NAME_box/ID.npy"
 FORMATS = {
     layout.name: layout
     for layout in (
-        FeatureFormat("bottom-up-tsv", TSV, (".tsv",), "TsvSource", is_file=True),
-        FeatureFormat(
-            "m2-hdf5", "Meshed-Memory Transformer: ID_features and ID_boxes", HDF5, "Hdf5Source", "is_m2", True
-        ),
-        FeatureFormat("grid-hdf5", "RSTNet: ID_grids", HDF5, "Hdf5Source", "is_grid", True),
-        FeatureFormat("cocobu", COCOBU, (".npz", ".npy"), "CocobuSource", "is_cocobu"),
+        FeatureFormat("bottom-up-tsv", TSV, (".tsv",), "TsvSource"),
+        FeatureFormat("m2-hdf5", "Meshed-Memory Transformer: ID_features and ID_boxes", HDF5, "Hdf5Source", "is_m2"),
+        FeatureFormat("grid-hdf5", "RSTNet: ID_grids", HDF5, "Hdf5Source", "is_grid"),
+        FeatureFormat("cocobu", COCOBU, (".npz", ".npy"), "read_cocobu", "is_cocobu"),
         FeatureFormat("vqa-npz", VQA, (".npz",), "read_vqa", "is_vqa"),
         FeatureFormat("grid-pth", "grid-feats-vqa: a tensor (1, D, h, w) in ID.pth", (".pth",), "read_tensor"),
         FeatureFormat("grid-npy", "an array (D, h, w) in ID.npy", (".npy",), "read_map", "is_map"),
         FeatureFormat("vatex", "VATEX: an array (1, T, D) in VIDEO.npy", (".npy",), "read_video", "is_video"),
     )
 }
-ORDERS = {"xyxy": "x1, y1, x2, y2", "xywh": "x, y, width, height", "cxcywh": "x and y of the centre, width, height"}
-CONVENTIONS = tuple(f"{order}{unit}" for unit in ("", "-normalized") for order in ORDERS)
-"""Conventions of boxes: an order of the four numbers, in pixels or divided by the image's width and height."""
 SUFFIXES = {suffix for layout in FORMATS.values() for suffix in layout.suffixes}
 
 

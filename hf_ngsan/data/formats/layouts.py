@@ -20,17 +20,14 @@ if TYPE_CHECKING:
     import h5py
 
 TSV_FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-MAX_FEATURE = 1e10
-"""Largest plausible feature: numbers of float64 that are read as float32 are far larger."""
-FEATURES, BOXES, GRIDS = "_features", "_boxes", "_grids"
-"""Endings of the names of arrays in HDF5 files."""
+FEATURES, BOXES, GRIDS = "_features", "_boxes", "_grids"  # endings of the names of arrays in HDF5 files
 COCOBU_PARTS = ("_att", "_box", "_fc")
 
 
 @dataclass(frozen=True)
 class VisualRecord:
-    """Features `(N, D)` of one image or video, as stored in the file, with boxes `(N, 4)` in any convention, the width
-    and height of the image, and the rows and columns of a grid, as far as the file has them."""
+    """Features `(N, D)` of one image or video, boxes `(N, 4)` in pixels or shares, the width and height of the image,
+    and the rows and columns of a grid, as far as the file has them."""
 
     features: np.ndarray
     boxes: np.ndarray | None = None
@@ -109,8 +106,6 @@ class TsvSource(Source):
     def __init__(self, path: Path) -> None:
         super().__init__(path, [])
         self.total = path.stat().st_size
-        if not self.total:
-            raise DataError(f"{path} is empty; get it again.")
 
     def entries(self, start: int = 0) -> Iterator[Entry]:
         number = 0
@@ -132,9 +127,6 @@ def parse_line(line: bytes, where: str) -> tuple[str, VisualRecord]:
         boxes, features = (np.frombuffer(binascii.a2b_base64(text, strict_mode=True), "<f4") for text in fields[4:])
     if boxes.size != num_boxes * 4 or num_boxes < 1:
         raise DataError(f"{where}: boxes holds {boxes.size} numbers, but num_boxes is {num_boxes}.")
-    with np.errstate(invalid="ignore"):
-        if (largest := np.abs(features).max()) > MAX_FEATURE and np.isfinite(largest):
-            raise DataError(f"{where}: features reach {largest:g}; they must be stored as float32.")
     return str(image_id), VisualRecord(features.reshape(num_boxes, -1), boxes.reshape(-1, 4), (width, height))
 
 
@@ -148,8 +140,6 @@ class Hdf5Source(Source):
         self.has_boxes = any(key.endswith(BOXES) for key in keys)
         suffixes = (GRIDS,) if any(key.endswith(GRIDS) for key in keys) else (FEATURES, BOXES)
         names = {key.removesuffix(suffix) for suffix in suffixes for key in keys if key.endswith(suffix)}
-        if not names:
-            raise DataError(f"{path} has no arrays named ID{FEATURES} or ID{GRIDS}.")
         super().__init__(path, [(name, name) for name in sorted(names)])
 
     def where(self, key: str) -> str:
@@ -206,35 +196,13 @@ def is_grid(path: Path) -> bool:
         return any(key.endswith(GRIDS) for key in file)
 
 
-class CocobuSource(Source):
-    """ImageCaptioning.pytorch: features, with boxes if there is a folder of boxes; the path is the parent folder or one
-    within it, or one file there."""
-
-    def __init__(self, path: Path) -> None:
-        folder = path if path.is_dir() else path.parent
-        ending = next((part for part in COCOBU_PARTS if folder.name.endswith(part)), None)
-        if ending:
-            self.features = folder.with_name(f"{folder.name.removesuffix(ending)}_att")
-        else:
-            self.features, *others = sorted(place for place in folder.glob("*_att") if place.is_dir()) or [folder]
-            if others:
-                raise DataError(f"{folder} has the folders {self.features.name} and {others[0].name}; give one.")
-        if not self.features.is_dir():
-            raise DataError(f"{self.features} is missing; it must hold the features as ID.npz.")
-        boxes = self.features.with_name(f"{self.features.name.removesuffix('_att')}_box")
-        self.boxes = boxes if boxes != self.features and boxes.is_dir() else None
-        names = [path.stem] if path.is_file() else [Path(key).stem for key in files_in(self.features, ".npz")]
-        super().__init__(path, [(name, name) for name in names])
-
-    def where(self, key: str) -> str:
-        return f"{self.features / key}.npz"
-
-    def read_record(self, key: str) -> VisualRecord:
-        with np.load(self.where(key), allow_pickle=False) as arrays:
-            features = arrays["feat"]
-        if features.ndim == 3:
-            return VisualRecord(features.reshape(-1, features.shape[-1]), grid=features.shape[:2])
-        return VisualRecord(features, None if self.boxes is None else read_npy(self.boxes / f"{key}.npy"))
+def read_cocobu(path: Path) -> VisualRecord:
+    """Reads `NAME_att/ID.npz` of ImageCaptioning.pytorch, and boxes of `NAME_box/ID.npy` if there is this folder."""
+    with np.load(path, allow_pickle=False) as arrays:
+        features = arrays["feat"]
+    folder = path.parent
+    boxes = folder.with_name(f"{folder.name.removesuffix('_att')}_box") / f"{path.stem}.npy"
+    return VisualRecord(features, read_npy(boxes) if boxes.parent.is_dir() else None)
 
 
 def is_cocobu(path: Path) -> bool:
@@ -248,10 +216,7 @@ def read_vqa(path: Path) -> VisualRecord:
         size = int(arrays["image_w"].item()), int(arrays["image_h"].item())
         number = int(arrays["num_bbox"].item()) if "num_bbox" in arrays else len(boxes)
     if len(boxes) != number or features.ndim != 2 or features.shape.count(number) != 1:
-        raise DataError(
-            f"{path}: x has shape {features.shape} and bbox {boxes.shape}, which do not show {number} boxes as rows or"
-            " columns."
-        )
+        raise DataError(f"{path}: x of shape {features.shape} and bbox of {boxes.shape} do not show {number} boxes.")
     return VisualRecord(features.T if features.shape[1] == number else features, boxes, size)
 
 
@@ -268,17 +233,12 @@ def read_tensor(path: Path) -> VisualRecord:
             tensor = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:  # its message explains how to load the file anyway
         raise DataError(f"{path} holds other objects than tensors, which are never loaded.") from None
-    features = tensor.detach().float().numpy() if tensor.dtype == torch.bfloat16 else tensor.detach().numpy()
-    if features.ndim != 4 or features.shape[0] != 1:
-        raise DataError(f"{path} has shape {features.shape}; it must be (1, feature dimension, height, width).")
-    return record_of_map(features[0])
+    _, dimension, height, width = tensor.shape
+    return VisualRecord(tensor.detach().numpy().reshape(dimension, height * width).T, grid=(height, width))
 
 
 def read_map(path: Path) -> VisualRecord:
-    return record_of_map(read_npy(path))
-
-
-def record_of_map(features: np.ndarray) -> VisualRecord:
+    features = read_npy(path)
     dimension, height, width = features.shape
     return VisualRecord(features.reshape(dimension, height * width).T, grid=(height, width))
 

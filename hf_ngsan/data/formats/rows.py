@@ -1,7 +1,7 @@
-"""Rows of the feature contract from records of feature files: ids, columns, boxes of any convention."""
+"""Rows of the feature contract from records of feature files: ids, columns, boxes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,15 +9,12 @@ from datasets import Features, Value
 
 from ..annotations import AnnotatedImage, Annotations
 from ..coco_files import number_of
-from ..contract import BOX_TOLERANCE, ROUNDING, caption_features, cell_boxes, check_row
+from ..contract import BOX_TOLERANCE, ROUNDING, caption_features, cell_boxes, check_row, finite_boxes, refuse_boxes
 from ..errors import DataError
-from . import ORDERS
 from .layouts import Entry, Source, VisualRecord
 
-FORMAT = 2
-"""Version of conversion.json."""
-MAX_GUESSED_SIDE = 65_535
-"""Pixels of a side of an image whose size is unknown: the most that JPEG can hold."""
+FORMAT = 2  # version of conversion.json
+MAX_GUESSED_SIDE = 65_535  # pixels of a side of an image whose size is unknown: the most that JPEG can hold
 
 
 class LeftOutError(DataError):
@@ -79,25 +76,18 @@ class ConversionPlan:
                 )
 
 
+@dataclass
 class RowMaker:
-    """Makes rows from the records of sources, in order; the first completes the plan.
+    """Makes rows from the records of sources, in order; the first completes the plan."""
 
-    `seen` are ids of the images that have rows, `names` their names where these are no numbers.
-    """
-
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        plan: ConversionPlan,
-        annotations: Annotations,
-        convention: str | None = None,
-        grid_size: tuple[int, int] | None = None,
-        split: str | None = None,
-    ) -> None:
-        self.sources, self.plan, self.annotations = sources, plan, annotations
-        self.convention, self.grid_size, self.split = convention, grid_size, split
-        self.seen: set[int] = set()
-        self.names: set[str] = set()
+    sources: Sequence[Source]
+    plan: ConversionPlan
+    annotations: Annotations
+    box_order: str = "xyxy"
+    grid_size: tuple[int, int] | None = None
+    split: str | None = None
+    seen: set[int] = field(default_factory=set)  # ids of the images that have rows
+    names: set[str] = field(default_factory=set)  # their names where these are no numbers
 
     def make_row(self, number: int, entry: Entry, name: str, record: VisualRecord) -> dict[str, Any]:
         """Returns a row of the contract; a DataError if it is broken, its id is taken or it fits no row before."""
@@ -124,9 +114,9 @@ class RowMaker:
         return {**row, "image_id": image_id, "file_name": name, "captions": captions, "split": split}
 
     def annotated(self, image_id: int, name: str, is_numbered: bool, where: str) -> AnnotatedImage:
-        if not self.annotations:
+        if not self.annotations.paths:
             return AnnotatedImage()
-        image = self.annotations.find(image_id, name, is_numbered)
+        image = self.annotations.by_id.get(image_id) if is_numbered else self.annotations.by_name.get(name)
         if image is None or (self.annotations.has_captions and not image.captions):
             files = ", ".join(map(str, self.annotations.paths))
             raise LeftOutError(f"{where}: {files} has no {'captions' if image else 'record'} of the image {name}.")
@@ -134,22 +124,19 @@ class RowMaker:
 
     def feature_row(self, record: VisualRecord, size: tuple[int, int] | None, where: str) -> dict[str, Any]:
         features, boxes, grid = record.features, record.boxes, record.grid
-        if not features.size:
-            raise DataError(f"{where}: the features have shape {features.shape}, which is empty.")
         if grid is not None:
             if self.grid_size is not None and self.grid_size != grid:
                 features, grid = pool(features, grid, self.grid_size), self.grid_size
             boxes = cell_boxes(*grid)
         elif boxes is not None:
-            boxes = contract_boxes(boxes, size, self.convention, where)
+            boxes = contract_boxes(boxes, size, where, self.box_order)
         feature_size = self.plan.feature_size or None
         row = check_row({"visual_features": features, "visual_boxes": boxes}, where=where, feature_size=feature_size)
         with np.errstate(over="ignore"):
             stored = row["visual_features"].astype(self.plan.dtype)
         if not np.isfinite(stored).all():
             raise DataError(
-                f"{where}: features reach {np.abs(features).max():g}, which {self.plan.dtype} cannot store; they are"
-                " damaged, or need --dtype float32."
+                f"{where}: features reach {np.abs(features).max():g}, beyond {self.plan.dtype}; try --dtype float32."
             )
         return {**row, "visual_features": stored}
 
@@ -162,38 +149,21 @@ def pool(features: np.ndarray, grid: tuple[int, int], grid_size: tuple[int, int]
     return torch.nn.functional.adaptive_avg_pool2d(feature_map, grid_size).flatten(2)[0].T.numpy()
 
 
-def contract_boxes(
-    boxes: np.ndarray, size: tuple[float, float] | None, convention: str | None, where: str
-) -> np.ndarray:
-    """Returns boxes `(N, 4)` of a convention as `x1, y1, x2, y2` divided by the image's width and height, float32,
-    clipped to [0, 1]; an unknown size is that of the smallest image from (0, 0) with all boxes."""
-
-    def refuse(wrong: np.ndarray, fault: str) -> None:
-        if wrong.any():
-            first = int(wrong.any(axis=1).argmax())
-            values = ", ".join(f"{number:g}" for number in boxes[first])
-            raise DataError(f"{where}: box {first} is [{values}], which {fault}.")
-
-    if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise DataError(f"{where}: boxes have shape {boxes.shape}; it must be (regions, 4).")
-    refuse(~np.isfinite(boxes), "is not finite")
-    if convention is None:
-        is_normalized = boxes.size and np.median(boxes[:, 2:]) <= 1 + BOX_TOLERANCE  # one wrong box decides nothing
-        convention = "xyxy-normalized" if is_normalized else "xyxy"
-    order, _, unit = convention.partition("-")
-    corners = boxes.astype(np.float64)
+def contract_boxes(boxes: np.ndarray, size: tuple[float, float] | None, where: str, order: str = "xyxy") -> np.ndarray:
+    """Returns corners `(N, 4)` of boxes, in pixels or not, divided by the image's width and height, float32, clipped to
+    [0, 1]; an unknown size is that of the smallest image from (0, 0) with all boxes."""
+    boxes = finite_boxes(boxes, where).astype(np.float64)
     if order != "xyxy":
-        start, sides = corners[:, :2], corners[:, 2:]
+        start, sides = boxes[:, :2], boxes[:, 2:]
         start = start - sides / 2 if order == "cxcywh" else start
-        corners = np.concatenate([start, start + sides], axis=1)
-    hint = f"; in {ORDERS[order]} that is wrong: name the convention of the boxes with --boxes"
-    refuse(corners[:, 2:] <= corners[:, :2], f"has no area{hint}")
-    tolerance = BOX_TOLERANCE if unit else ROUNDING
-    if unit:
-        size = (1, 1)
+        boxes = np.concatenate([start, start + sides], axis=1)
+    refuse_boxes(boxes, boxes[:, 2:] <= boxes[:, :2], f"without area as {order}; --boxes names another order", where)
+    tolerance = ROUNDING
+    if boxes.size and np.median(boxes[:, 2:]) <= 1 + BOX_TOLERANCE:  # one wrong box decides nothing
+        size, tolerance = (1, 1), BOX_TOLERANCE
     elif size is None:
-        size = np.minimum(np.floor(corners[:, 2:].max(axis=0)) + 1, MAX_GUESSED_SIDE).tolist()
+        size = np.minimum(np.floor(boxes[:, 2:].max(axis=0)) + 1, MAX_GUESSED_SIDE).tolist()
     limits = np.tile(np.asarray(size, dtype=np.float64), 2)
-    far = (corners < -tolerance) | (corners > limits + tolerance) | (limits < 1)
-    refuse(far, f"leads beyond the image of {limits[0]:g} x {limits[1]:g}{hint}")
-    return (corners / limits).clip(0, 1).astype(np.float32)
+    far = (boxes < -tolerance) | (boxes > limits + tolerance) | (limits < 1)
+    refuse_boxes(boxes, far, f"beyond the image of {limits[0]:g} x {limits[1]:g}", where)
+    return (boxes / limits).clip(0, 1).astype(np.float32)

@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Formats that are read, by Pillow's names; the same as those of [`~hf_ngsan.models.image_processing_captioning`]."""
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # by Pillow's names, as in models
 SUFFIXES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi", ".gif")
 
@@ -32,12 +31,10 @@ def visible_files(folder: Path) -> Iterator[str]:
 
 
 def sorted_files(folder: Path, suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
-    """Returns the names of the files of some kinds in a folder, recursively and relative to it, sorted; a ValueError
-    for none."""
+    """Returns the sorted names of such files in a folder, recursively and relative to it; a ValueError for none."""
     names = sorted(name for name in visible_files(folder) if name.lower().endswith(suffixes))
     if not names:
-        what = "images" if suffixes is SUFFIXES else "videos"
-        raise ValueError(f"{folder} holds no {what} (files that end in {', '.join(suffixes)}).")
+        raise ValueError(f"{folder} holds no files that end in {', '.join(suffixes)}.")
     for name in names:
         if name != name.encode(errors="replace").decode():
             raise ValueError(f"{folder}: the file name {name!r} is not UTF-8 text; rename it.")

@@ -23,8 +23,7 @@ from . import FORMATS
 
 ZIP = "zip://"
 HUB = "hf://datasets/"
-NAMED_IMAGES = "hf_ngsan_images"
-"""Name of the format of [`NamedImagesFormatter`]."""
+NAMED_IMAGES = "hf_ngsan_images"  # name of the format of [`NamedImagesFormatter`]
 
 
 class OwnFiles:
@@ -92,10 +91,8 @@ def with_own_files(dataset: Dataset, column: str, source: str, name: str) -> Dat
     return Dataset(table, info=datasets.DatasetInfo(features=dataset.features), split=dataset.split)
 
 
-def decode_image(value: Mapping | PIL.Image.Image | None, feature: Image) -> PIL.Image.Image | None:
+def decode_image(value: Mapping, feature: Image) -> PIL.Image.Image:
     """Decodes an image that is stored as `{"bytes", "path"}`, of a raster format, upright, in its stored mode."""
-    if not isinstance(value, Mapping):
-        return value
     content = read_image(value["path"]) if value["bytes"] is None else value["bytes"]
     with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as image:
         image.load()
@@ -120,7 +117,7 @@ def read_image(path: str) -> bytes:
 class RasterImage(Image):
     """The type of a column of images that [`decode_image`] decodes."""
 
-    def decode_example(self, value: Any, token_per_repo_id: Any = None) -> PIL.Image.Image | None:
+    def decode_example(self, value: Any, token_per_repo_id: Any = None) -> PIL.Image.Image:
         return decode_image(value, self)
 
 
@@ -162,9 +159,6 @@ class NamedImagesFormatter(PythonFormatter):
 
     def format_row(self, pa_table: pa.Table) -> Mapping:
         return {name: values[0] for name, values in self.format_batch(pa_table).items()}
-
-    def format_column(self, pa_table: pa.Table) -> list:
-        return self.format_batch(pa_table)[pa_table.column_names[0]]
 
     def format_batch(self, pa_table: pa.Table) -> Mapping:
         batch = super().format_batch(pa_table)

@@ -11,19 +11,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, Features, Image, IterableDataset, Video
+from datasets import Dataset, Features, Image, IterableDataset, Value, Video
 
-from ..errors import DataError, MissingSplitError, naming_damage
-from ..readers import find_reader, find_split, parse_spec
-from . import VIDEO_SUFFIXES
+from ..errors import DataError, naming_damage
+from . import VIDEO_SUFFIXES, sorted_files
 from .files import NAMED_IMAGES, OwnFiles, with_named_images
 from .rows import TYPES, Columns, all_but_images, find_columns, make_rows
-from .sources import how_to_caption, is_folder_of_photographs, open_source, open_split, read_folder
+from .sources import is_folder_of_photographs, name_of_split, open_source, open_split, read_folder
 
-SHUFFLE_BUFFER = 1000
-PLACE = "stream:"
-"""Prefix of the path of an image in a stream, before its number."""
-BATCH = 16
+PLACE = "stream:"  # prefix of the path of an image in a stream, before its number
 
 
 def load_images(
@@ -34,10 +30,10 @@ def load_images(
     captions: str | None = None,
     config: str | None = None,
     streaming: bool = False,
-    shuffle_buffer: int = SHUFFLE_BUFFER,
+    shuffle_buffer: int = 1000,
 ) -> Dataset:
     """Loads one split of a dataset of images, with captions if it has any, as `image_id`, `image` (decoded when it is
-    read) and, if known, `captions`, `file_name`, `width` and `height`.
+    read) and, if known, `captions` and `file_name`.
 
     Captions are in a column of lists, in several columns (`captions`, joined by `+`), or in a column of strings; rows
     with one string each are merged if they show the same image: the same id, else the same file name, else the same
@@ -51,26 +47,18 @@ def load_images(
     if streaming and not is_folder_of_photographs(source, config):  # which is read in place anyway
         return stream_images(source, split, name, image, captions, config, shuffle_buffer)
     dataset, numbers = open_split(source, split, config)
-    if not len(dataset):
-        raise DataError(f"{name}: the dataset has no rows.")
     return make_rows(dataset, find_columns(dataset, source, image, captions), numbers, name, source)
 
 
 def stream_images(
     source: str, split: str, name: str, image: str | None, captions: str | None, config: str | None, buffer: int
 ) -> Dataset:
-    if buffer < 1:
-        raise DataError(f"In images:{source}, shuffle_buffer is {buffer}; it must be at least 1.")
     parts = open_stream(source, config)
-    part = find_split(split, parts)
-    if part is None:
-        raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(parts)}.")
+    part = name_of_split(split, parts, source)
     columns = replace(find_columns(parts[part], source, image, captions), row_id=None)
     stream = ImageStream(source, config, part, columns.image, buffer)
     with naming_damage(name):
         table = read_all_but_images(parts[part], columns)
-    if not len(table):
-        raise DataError(f"{name}: the dataset has no rows.")
     file_names = None if columns.file_name is None else table[columns.file_name].to_pylist()
     content, chosen = all_but_images(table, columns, np.arange(len(table)), file_names, name)
     types = {key: TYPES[key] for key in content} | {"image": Image()}
@@ -87,15 +75,12 @@ def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
 def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
     """Returns the other columns that are needed, with the number of rows in `__row__`."""
     names = columns.besides_images
-    values: dict[str, list] = {name: [] for name in names}
-    number = 0
-    for row in stream.select_columns(names or [columns.image]).decode(False):
-        number += 1
-        for name in names:
-            values[name].append(row[name])
-    schema = Features({name: stream.features[name] for name in names}).arrow_schema
-    arrays = {name: pa.array(values[name], schema.field(name).type) for name in names}
-    return pa.table({**arrays, "__row__": np.arange(number)})
+    rows = [
+        {"__row__": number, **{name: row[name] for name in names}}
+        for number, row in enumerate(stream.select_columns(names or [columns.image]).decode(False))
+    ]
+    types = Features({"__row__": Value("int64"), **{name: stream.features[name] for name in names}})
+    return pa.Table.from_pylist(rows, types.arrow_schema)
 
 
 class ImageStream:
@@ -125,31 +110,25 @@ class ImageStream:
             try:
                 self.held[self.next] = next(self.items)  # type: ignore[arg-type]
             except StopIteration:
-                raise DataError(
-                    f"{self.source} has {self.next} images now; it had more when it was opened. Start again."
-                ) from None
+                raise DataError(f"{self.source} has {self.next} images now, fewer than when it was opened.") from None
             self.next += 1
         stored = [self.held[number] for number in numbers]
         self.largest = max(self.largest, highest)
         while self.first <= self.largest - self.buffer:
             self.held.pop(self.first, None)
             self.first += 1
-        return [self.own_image(value) for value in stored]
-
-    def own_image(self, value: Any) -> Mapping:
-        if not isinstance(value, Mapping):
-            value = {"bytes": None, "path": value} if isinstance(value, str) else {"bytes": value, "path": None}
-        if value["bytes"] is not None or value["path"] is None:
-            return value
-        return {"bytes": None, "path": self.own.find(value["path"], f"{self.source}, split {self.split}")}
+        where = f"{self.source}, split {self.split}"
+        return [
+            image if image["bytes"] is not None else {**image, "path": self.own.find(image["path"], where)}
+            for image in stored
+        ]
 
     def begin(self, number: int) -> None:
         self.close()
         stream = open_stream(self.source, self.config)[self.split].select_columns([self.column])
-        if isinstance((stream.features or {})[self.column], Image):
-            stream = stream.cast_column(self.column, Image(decode=False))
+        stream = stream.cast_column(self.column, Image(decode=False))
         # Iteration by rows would split the files among loading processes.
-        values = (value for batch in stream.iter(batch_size=BATCH) for value in batch[self.column])
+        values = (value for batch in stream.iter(batch_size=16) for value in batch[self.column])
         self.items = islice(values, number, None)
         self.first = self.next = number
 
@@ -157,36 +136,12 @@ class ImageStream:
 def load_videos(source: str, split: str, *, captions: str | None = None) -> Dataset:
     """Loads one split of a folder of videos, which [`read_folder`] reads as if they were photographs, with the column
     `video` of type `Video(decode=False)`: the path of the file. Processors choose the frames."""
-    folder = Path(source)
-    if not folder.is_dir():
-        raise DataError(f"{source} is no folder; give a folder of videos ({', '.join(VIDEO_SUFFIXES)}).")
-    parts = read_folder(folder, lambda name: name.lower().endswith(VIDEO_SUFFIXES))
-    if not any(map(len, parts.values())):
-        raise DataError(f"{source} holds no videos (files that end in {', '.join(VIDEO_SUFFIXES)}).")
-    part = find_split(split, parts)
-    if part is None:
-        raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(parts)}.")
-    name = f"{source}, split {split}"
-    rows = make_rows(parts[part], find_columns(parts[part], source, None, captions), None, name, source)
+    sorted_files(Path(source), VIDEO_SUFFIXES)  # an error without any
+    parts = read_folder(Path(source), lambda name: name.lower().endswith(VIDEO_SUFFIXES))
+    part = parts[name_of_split(split, parts, source)]
+    rows = make_rows(part, find_columns(part, source, None, captions), None, f"{source}, split {split}", source)
     rows = rows.with_format(None).cast_column("image", Image(decode=False)).rename_column("image", "video")
     return rows.cast_column("video", Video(decode=False))
-
-
-def check_captions(rows: Dataset, spec: str, split: str) -> None:
-    """Raises a [`DataError`] for rows without captions, which training and evaluation need."""
-    if "captions" in rows.column_names:
-        return
-    reader = find_reader(spec)
-    fix = "training and evaluation need them"
-    if "captions" in reader.keys:
-        fix = "name the columns that hold them with captions=COLUMN or captions=COLUMN+COLUMN"
-        source, keys = parse_spec(spec, reader)
-        if is_folder_of_photographs(source, keys.get("config")):
-            how, example = how_to_caption(Path(source))
-            fix = f"{how}, beginning with the lines {example[0]!r} and, for example, {example[1]!r}"
-    elif "caption" in rows.column_names:
-        fix = "rename its column 'caption' to 'captions', whose values are lists of strings"
-    raise DataError(f"{spec}, split {split}, has no captions; {fix}.")
 
 
 def shuffle_buffer_of(rows: Any) -> int | None:

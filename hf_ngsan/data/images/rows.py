@@ -30,8 +30,6 @@ TYPES = {
     "image_id": Value("int64"),
     "captions": List(Value("string")),
     "file_name": Value("string"),
-    "width": Value("int32"),
-    "height": Value("int32"),
 }
 
 
@@ -45,7 +43,6 @@ class Columns:
     id: str | None
     row_id: str | None
     file_name: str | None
-    size: tuple[str, ...]
 
     @property
     def key(self) -> str | None:
@@ -54,7 +51,7 @@ class Columns:
 
     @property
     def besides_images(self) -> list[str]:
-        names = (*self.captions, self.id, self.row_id, self.file_name, *self.size)
+        names = (*self.captions, self.id, self.row_id, self.file_name)
         return list(dict.fromkeys(filter(None, names)))
 
 
@@ -63,23 +60,20 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     if image is None:
         image = find_image_column(dataset, source)
     else:
-        refuse_column(dataset, source, "image", image, is_image, "one of images, their bytes or paths of their files")
+        refuse_column(dataset, source, "image", image, is_image)
     if captions is None:
         chosen = find_caption_columns(dataset)
     else:
         chosen = [captions] if captions in dataset.column_names else [name.strip() for name in captions.split("+")]
         for name in chosen:
             if name not in find_caption_columns(dataset):
-                refuse_column(dataset, source, "captions", name, is_text_or_list, "strings or lists of them")
-    sides = [find_name(dataset, (name,), is_integer) for name in ("width", "height")]
-    size = tuple(name for name in sides if name is not None)
+                refuse_column(dataset, source, "captions", name, is_text_or_list)
     return Columns(
         image=image,
         captions=tuple(chosen),
         id=find_name(dataset, ID_NAMES, lambda kind: isinstance(kind, Value | ClassLabel)),
         row_id=find_name(dataset, ("id",), lambda kind: isinstance(kind, Value | ClassLabel)),
         file_name=find_name(dataset, (*FILE_NAMES, "__key__"), is_text),
-        size=size if len(size) == 2 else (),
     )
 
 
@@ -102,26 +96,20 @@ def find_image_column(dataset: Dataset, source: str) -> str:
 
 def find_caption_columns(dataset: Dataset) -> list[str]:
     """Finds a column with a name of `CAPTION_NAMES`, else numbered ones such as `caption_0`, `caption_1`."""
-    for fits in (is_text_or_list, is_integer):
-        names = [name for name, kind in dataset.features.items() if fits(kind)]
-        best = find_name(dataset.select_columns(names), CAPTION_NAMES)
-        if best is not None:
-            return [best]
-        matches = {name: NUMBERED_CAPTION.fullmatch(name.lower()) for name in names}
-        numbered = sorted((match[1], int(match[2]), name) for name, match in matches.items() if match)
-        if numbered:
-            return [name for stem, _, name in numbered if stem == numbered[0][0]]
-    return []
+    names = [name for name, kind in dataset.features.items() if is_text_or_list(kind)]
+    best = find_name(dataset.select_columns(names), CAPTION_NAMES)
+    if best is not None:
+        return [best]
+    matches = {name: NUMBERED_CAPTION.fullmatch(name.lower()) for name in names}
+    numbered = sorted((match[1], int(match[2]), name) for name, match in matches.items() if match)
+    return [name for stem, _, name in numbered if stem == numbered[0][0]]
 
 
-def refuse_column(
-    dataset: Dataset, source: str, key: str, name: str, fits: Callable[[object], bool], kinds: str
-) -> None:
+def refuse_column(dataset: Dataset, source: str, key: str, name: str, fits: Callable[[object], bool]) -> None:
     """Raises a DataError for a column that a user names and that is not there, or of another type."""
-    if name not in dataset.column_names:
-        raise DataError(f"{source} has no column {name!r} for {key}=; there are {', '.join(dataset.column_names)}.")
-    if not fits(dataset.features[name]):
-        raise DataError(f"{source}: column {name!r} is of type {dataset.features[name]}; {key}= takes {kinds}.")
+    fitting = [column for column, kind in dataset.features.items() if fits(kind)]
+    if name not in fitting:
+        raise DataError(f"{source} has no column {name!r} for {key}=; columns of its type are {', '.join(fitting)}.")
 
 
 def find_name(
@@ -143,10 +131,6 @@ def is_text(kind: object) -> bool:
 
 def is_text_or_list(kind: object) -> bool:
     return is_text(kind.feature if isinstance(kind, List | LargeList) else kind)
-
-
-def is_integer(kind: object) -> bool:
-    return isinstance(kind, Value) and kind.dtype.startswith(("int", "uint"))
 
 
 def is_encoded_image(kind: object) -> bool:
@@ -172,18 +156,14 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     in_split[numbers or []] = True
     owners = np.where(in_split, np.arange(len(dataset)), -1)
     if len(columns.captions) == 1 and not isinstance(dataset.features[columns.captions[0]], List | LargeList):
-        owners = first_rows(image_keys(table, columns, images, in_split, name), in_split)
+        # rows of the same image have the same id or file name, else the same bytes or path
+        digests = image_digests(images, read_files=False)
+        keys = list(digests) if columns.key is None else table[columns.key].to_pylist()
+        owners = first_rows(keys, in_split)
         if columns.key is not None:
-            refuse_other_images(images, owners, table[columns.key], f"{name}: rows", columns.key)
+            refuse_other_images(images, owners, keys, f"{name}: rows", columns.key)
     paths = [path for _, part in image_parts(images) for path in part.to_pylist()]
-    are_files = [is_file for content, _ in image_parts(images) for is_file in content.is_null().to_pylist()]
     content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, paths, source), name)
-    files = [paths[row] for row in chosen.tolist() if are_files[row]]
-    if None in files:
-        row = next(row for row in chosen.tolist() if are_files[row] and paths[row] is None)
-        raise DataError(f"{name}, row {row} has no image; leave the row out.")
-    if files and not ("://" in files[0] or os.path.exists(files[0])):  # others, maybe millions, when they are read
-        raise DataError(f"{name}: there is no image file {files[0]}; put the files where the paths say.")
     metadata = Dataset.from_dict(content, features=Features({column: TYPES[column] for column in content}))
     rows = concatenate_datasets([metadata, images], axis=1)
     rows.info.description = ""  # it would be taken for the provenance of features
@@ -212,8 +192,6 @@ def all_but_images(
             chosen = chosen[has_captions]
     if file_names is not None:
         content["file_name"] = pa.array(file_names, pa.string())
-    for side, column in zip(("width", "height"), columns.size, strict=False):
-        content[side] = table[column].cast(pa.int32())
     id_column = columns.id or (columns.row_id if is_image_a_row else None)
     return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **content}, chosen
 
@@ -223,17 +201,6 @@ def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Ar
     for table in images.with_format("arrow").iter(batch_size=batch_size):
         for chunk in table.column("image").chunks:
             yield tuple(pc.if_else(chunk.is_valid(), chunk.field(name), None) for name in ("bytes", "path"))
-
-
-def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.ndarray, name: str) -> Sequence:
-    """Returns keys that are equal for rows of the same image: its id or file name, else its bytes or its path."""
-    if columns.key is None:
-        return list(image_digests(images, read_files=False))
-    keys = table[columns.key].to_pylist()
-    missing = [row for row in np.flatnonzero(in_split) if keys[row] is None]
-    if missing:
-        raise DataError(f"{name}, row {missing[0]}: {columns.key} is missing; rows of one image must share it.")
-    return keys
 
 
 def image_digests(images: Dataset, read_files: bool) -> Iterator[bytes]:
@@ -257,16 +224,13 @@ def first_rows(keys: Sequence, is_used: np.ndarray) -> np.ndarray:
     return places
 
 
-def refuse_other_images(images: Dataset, owners: np.ndarray, keys: pa.ChunkedArray, name: str, column: str) -> None:
+def refuse_other_images(images: Dataset, owners: np.ndarray, keys: Sequence, name: str, column: str) -> None:
     others = np.flatnonzero((owners >= 0) & (owners != np.arange(len(owners))))
     rows = np.union1d(others, owners[others])
     digests = dict(zip(rows.tolist(), image_digests(images.select(rows), read_files=True), strict=True))
     for row in others.tolist():
         if digests[row] != digests[owners[row]]:
-            raise DataError(
-                f"{name} {owners[row]} and {row} have the {column} {keys[row].as_py()!r:.60}, but different images;"
-                " give each image one of its own, or leave a row out."
-            )
+            raise DataError(f"{name} {owners[row]} and {row} have the {column} {keys[row]!r:.60}, but are different.")
 
 
 def names_of_files(table: pa.Table, columns: Columns, paths: list[str | None], source: str) -> list[str | None] | None:
@@ -307,15 +271,9 @@ def image_ids(
 
 def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
     """Returns the values as int64 if all are whole numbers, possibly written in digits; else None."""
-    kind, of_type = column.type, pa.types
-    if of_type.is_string(kind) or of_type.is_large_string(kind):
-        if not all(text and re.fullmatch("[0-9]{1,18}", text) for text in column.to_pylist()):
-            return None
-    elif not (of_type.is_integer(kind) or of_type.is_floating(kind)):
-        return None
     try:
         return None if column.null_count else np.asarray(column.cast(pa.int64()))
-    except pa.ArrowInvalid:  # fractions, or numbers beyond 64 bits
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # fractions, words, numbers beyond 64 bits
         return None
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,26 +26,19 @@ from .files import OwnFiles, with_own_files
 from .tar_files import TAR_SUFFIXES, open_tar_files
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-HUB_SECONDS = 10
-"""Timeout of the Hub; the datasets library itself retries for minutes."""
+HUB_SECONDS = 10  # timeout of the Hub; the datasets library itself retries for minutes
 PATTERN_CHARACTERS = re.compile(r"[*?\[\]]")
-CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}
-"""Pandas would take captions such as None and NA for missing ones."""
-TABLES = (".parquet", ".arrow", ".tar", ".zip", ".jsonl", ".csv")
-"""Suffixes of files whose names say their splits; of a folder, those of the first suffix that it has are read."""
-SPLIT_FOLDERS = {"train", "test", VALIDATION, *OTHER_NAMES[VALIDATION]}
-"""Names, in any case, of folders that are splits."""
+CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}  # Pandas would take captions such as NA for missing ones
+TABLES = (".parquet", ".arrow", ".tar", ".zip", ".jsonl", ".csv")  # in their order; names say the splits
+SPLIT_FOLDERS = {"train", "test", VALIDATION, *OTHER_NAMES}  # names, in any case, of folders that are splits
 SPLIT_IN_FILE_NAME = re.compile(
     r"(?<![a-z])(train|training|validation|valid|val|dev|test|testing|eval|evaluation)(?![a-z])", re.IGNORECASE
 )
 SHARD = re.compile(r"data/(\w+)-\d{5}-of-\d{5}\b.*")
 OTHER_WORDS = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test"}
-METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-"""Files that name images of their folder and of those below it, with their captions."""
-BESIDE = (".txt", ".caption")
-"""Suffixes of a file with the captions of the image beside it, one a line."""
-FILE_NAME = "file_name"
-"""Column of metadata with the path of an image."""
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # of images in the folder and below
+BESIDE = (".txt", ".caption")  # suffixes of a file with the captions of the image beside it, one a line
+FILE_NAME = "file_name"  # column of metadata with the path of an image
 
 
 def open_split(source: str, split: str, config: str | None = None) -> tuple[Dataset, list[int] | None]:
@@ -53,19 +46,21 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
     part names the splits of its rows in a column `split`."""
     parts = open_source(source, config)
     column = column_of_splits(parts)
-    available = list(dict.fromkeys(parts if column is None else column))
-    name = find_split(split, available)
-    if name is None:
-        only = (
-            "; a dataset in one part takes the names of its splits from a column 'split', from files named as"
-            " validation-*.parquet or, of photographs, from folders directly below it, train and validation"
-        )
-        raise MissingSplitError(
-            f"{source} has no split {split!r}; there are {', '.join(available)}{only if len(available) == 1 else ''}."
-        )
+    name = name_of_split(split, parts if column is None else column, source)
     if column is None:
         return parts[name], None
     return next(iter(parts.values())), [number for number, value in enumerate(column) if value == name]
+
+
+def name_of_split(split: str, available: Iterable[str], source: str) -> str:
+    """Returns the name under which a split is available; raises a MissingSplitError if it is not."""
+    known = list(dict.fromkeys(available))
+    name = find_split(split, known)
+    if name is None:
+        raise MissingSplitError(
+            f"{source} has no split {split!r} , by name or column 'split'; there are {', '.join(known)}."
+        )
+    return name
 
 
 def split_names(source: str) -> list[str]:
@@ -100,7 +95,6 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         files = {split_of_file(path.name) or "train": [place]}
         place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
     elif HUB_NAME.fullmatch(source):
-        check_hub(source)
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
@@ -108,6 +102,8 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         if PATTERN_CHARACTERS.search(file):
             raise DataError(f"{file} has one of * ? [ ], which the datasets library takes for patterns; rename it.")
     with naming_source(source):
+        if place == source:
+            check_hub(source)
         builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
         if builder.info.builder_name == "csv":
             builder = datasets.load_dataset_builder(place, name=config, data_files=files, **CSV_OPTIONS)  # nosec B615
@@ -196,14 +192,7 @@ def check_hub(name: str) -> None:
     """Raises a DataError if the Hub cannot be reached, without the long retries of the datasets library."""
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
         return
-    try:
-        info = HfApi().dataset_info(name, timeout=HUB_SECONDS)
-    except Exception as error:  # the HTTP library has many for a failed connection
-        raise DataError(
-            f"{name} is neither a folder or file here nor a dataset on the Hub that you have access to"
-            f" ({reason_of(error)[:200]}); check the name or the connection, log in with hf auth login, or set"
-            " HF_HUB_OFFLINE=1 to read it from the cache."
-        ) from None
+    info = HfApi().dataset_info(name, timeout=HUB_SECONDS)
     check_configs(info.card_data.get("configs") if info.card_data else None, name)
 
 
@@ -220,10 +209,7 @@ def naming_source(source: str) -> Iterator[None]:
         for cause in errors:
             if isinstance(cause, DataError):
                 raise cause from None
-        raise DataError(
-            f"{source} cannot be read as a dataset ({reason_of(errors[-1])}); check its files, its name or the"
-            " connection."
-        ) from error
+        raise DataError(f"{source} cannot be read as a dataset ({reason_of(errors[-1])}); check its files.") from error
     finally:
         datasets.logging.set_verbosity(verbosity)
 
@@ -308,7 +294,6 @@ def read_beside(folder: Path, images: list[str], names: list[str]) -> dict[str, 
 def read_metadata(folder: Path, names: list[str]) -> dict[str, list]:
     """Returns the rows of several metadata files, whose paths are relative to the folder of each."""
     own, columns = OwnFiles(str(folder)), list[str]()
-    files_of_paths: dict[str, Path] = {}
     all_rows: list[dict[str, Any]] = []
     for name in names:
         file = folder / name
@@ -316,24 +301,16 @@ def read_metadata(folder: Path, names: list[str]) -> dict[str, list]:
             rows = METADATA_READERS[file.suffix.lower()](file)
         keys = list(dict.fromkeys(key for row in rows for key in row))
         if rows and columns and set(keys) != set(columns):
-            raise DataError(
-                f"{file} has the columns {', '.join(keys)}, and {folder / names[0]} {', '.join(columns)}; give both the"
-                " same ones."
-            )
+            raise DataError(f"{file} has the columns {', '.join(keys)}, but {folder / names[0]} {', '.join(columns)}.")
         columns = columns or keys
         if rows and FILE_NAME not in keys:
             raise DataError(
                 f"{file} has no column {FILE_NAME} among {', '.join(keys)}; begin it with the line file_name,caption."
             )
         for number, row in enumerate(rows):
-            path = row.get(FILE_NAME)
-            if not isinstance(path, str) or not path:
-                raise DataError(f"{file}, row {number}: {FILE_NAME} is {path!r}; it must be the name of an image file.")
-            if "\\" in path and not (file.parent / path).exists():
-                path = path.replace("\\", "/")  # as Windows writes paths
-            path = own.find(os.path.join(file.parent.relative_to(folder), path), f"{file}, row {number}")
-            if files_of_paths.setdefault(path, file) != file:
-                raise DataError(f"{file} and {files_of_paths[path]} both name {path}; leave it out of one of them.")
+            where = f"{file}, row {number}"
+            with naming_damage(where):
+                path = own.find(os.path.join(file.parent.relative_to(folder), row[FILE_NAME]), where)
             all_rows.append({**row, FILE_NAME: path})
     return {"image" if key == FILE_NAME else key: [row.get(key) for row in all_rows] for key in columns}
 
@@ -344,14 +321,8 @@ def read_csv(file: Path) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         for row in reader:
             if None in row:
-                raise DataError(
-                    f"{file}, line {reader.line_num} has more fields than columns; put a caption with a comma into"
-                    " quotation marks."
-                )
+                raise DataError(f"{file}, line {reader.line_num} has too many fields; quote a caption with a comma.")
             rows.append({key: value or None for key, value in row.items()})
-    for side in ("width", "height"):
-        if all((row.get(side) or "").isdecimal() for row in rows):
-            rows = [{**row, side: int(row[side])} for row in rows]
     return rows
 
 
@@ -360,17 +331,3 @@ def read_jsonl(file: Path) -> list[dict[str, Any]]:
 
 
 METADATA_READERS = {".csv": read_csv, ".jsonl": read_jsonl, ".parquet": lambda file: pq.read_table(file).to_pylist()}
-
-
-def how_to_caption(folder: Path) -> tuple[str, list[str]]:
-    """Returns how to add captions to a folder without any, and two lines of such a `metadata.csv`."""
-    names = sorted(name for name in visible_files(folder) if is_image(name) or is_metadata(name))
-    image = next(filter(is_image, names), "beach.jpg")
-    first, inside, rest = image.partition("/")
-    place, in_split = next(filter(is_metadata, names), ""), inside and first.lower() in SPLIT_FOLDERS
-    how = f"give {folder / place} a column caption (or name its column of captions with captions=COLUMN)"
-    if not place:
-        place, image = (f"{first}/{METADATA[0]}", rest) if in_split else (METADATA[0], image)
-        how = f"list them in {folder / place} (or in text files beside the images, such as {Path(image).stem}.txt)"
-    quoted = f'"{image}"' if "," in image else image
-    return how, [f"{FILE_NAME},caption", f"{quoted},A child runs into the sea."]

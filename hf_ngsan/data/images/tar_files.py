@@ -21,8 +21,7 @@ TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 IMAGE_SUFFIXES = ("bmp", "gif", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp")
 TEXT_SUFFIXES = ("txt", "caption", "captions", "text")
 JSON_KEYS = ("captions", "caption", "sentences", "text")
-LINE_END = re.compile(r"\r\n?|\n")
-"""Unlike `str.splitlines`, which also cuts at form feeds and at separators of Unicode."""
+LINE_END = re.compile(r"\r\n?|\n")  # `str.splitlines` also cuts at form feeds and at separators of Unicode
 FEATURES = Features({"image": Image(), "captions": List(Value("string")), "file_name": Value("string")})
 
 
@@ -102,10 +101,7 @@ def refuse_more(path: Path, end: int, name: str) -> None:
             raise DataError(f"{name} stops without the zeros that end a tar file, so it may be cut.")
         while chunk:
             if chunk.strip(b"\0"):
-                raise DataError(
-                    f"{name} goes on behind its end at byte {end}, so it is damaged, or several tar files in one: get"
-                    " it again, or give these as files of their own."
-                )
+                raise DataError(f"{name} goes on behind its end at byte {end}: it is damaged, or several files in one.")
             chunk = file.read(2**20)
 
 

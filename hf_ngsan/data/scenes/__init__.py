@@ -92,8 +92,6 @@ def load_scenes(
         DataError: an unknown split or a number out of range.
     """
     number = size_of_split("scenes", split, size, validation, test)
-    if image_size < 1 or seed < 0:
-        raise DataError(f"scenes: image_size is {image_size} and seed {seed}; they must not be negative.")
     if language not in ("en", "zh") or (descriptions and language != "en"):
         raise DataError(f"scenes: language is {language!r}; captions are in en or zh, and descriptions in en.")
 
@@ -276,9 +274,6 @@ def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
     from PIL import Image, ImageDraw
 
     parts: Mapping[str, Any] = scene if isinstance(scene, Mapping) else {**vars(scene), "visual_boxes": scene.boxes}
-    for field in ("objects", "visual_boxes"):
-        if parts.get(field) is None:
-            raise DataError(f"A row has no {field!r}; only rows of load_data('scenes', …) can be drawn.")
     canvas = Image.new("RGB", (max(size * OVERSAMPLING, MIN_CANVAS),) * 2, BACKGROUND)
     pen = ImageDraw.Draw(canvas)
     shapes = zip(parts["objects"], parts["visual_boxes"], strict=True)

@@ -138,19 +138,12 @@ CHINESE_CAPTION = re.compile(
 )
 
 
-def in_chinese(caption: str) -> str:
-    """Returns a caption of a scene in Chinese."""
+def in_chinese(caption: str, to_relation: bool = False) -> str:
+    """Returns a caption of a scene in Chinese, or its beginning up to the relation."""
     statement = Statement.parse(caption)
     assert statement is not None, caption
-    return prompt_in_chinese(caption) + CHINESE[statement.relation]
-
-
-def prompt_in_chinese(caption: str) -> str:
-    """Returns the beginning of a caption in Chinese, up to its relation."""
-    statement = Statement.parse(caption)
-    assert statement is not None, caption
-    words = (*statement.subject.split(), statement.family.verb, *statement.other.split())
-    return "".join(CHINESE[word] for word in words)
+    words = [*statement.subject.split(), statement.family.verb, *statement.other.split(), statement.relation]
+    return "".join(CHINESE[word] for word in (words[:-1] if to_relation else words))
 
 
 def in_english(caption: str) -> str:

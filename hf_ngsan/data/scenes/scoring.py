@@ -3,7 +3,7 @@ boxes, so that another relation is true.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,13 @@ from ..errors import DataError
 from .relations import (
     AMBIGUOUS,
     DIRECTIONAL,
-    FAMILIES,
     FAMILY_OF,
     LANDMARK,
     SYMMETRIC,
     Statement,
     answer_families,
+    in_chinese,
     in_english,
-    prompt_in_chinese,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def relation_prompts(row: Row) -> list[RelationPrompt]:
 
     The verb of a prompt leaves two relations, equally likely given everything but geometry: chance is 0.5.
     """
-    return [prompt_of(caption) for caption in field_of(row, "captions")]
+    return [prompt_of(caption) for caption in row["captions"]]
 
 
 def prompt_of(caption: str) -> RelationPrompt:
@@ -70,35 +69,22 @@ def score_relation_completions(completions: Sequence[Sequence[str]], rows: Seque
 
         - `symmetric`, `directional`: share of texts that continue with the true relation, None without prompts;
         - `symmetric_chance`, `directional_chance`, `symmetric_count`, `directional_count`;
-        - `coverage`: share of texts that continue with either relation of the family; the others count as wrong;
-        - `families`: `accuracy`, `chance` and `count` of every family.
+        - `coverage`: share of texts that continue with either relation of the family; the others count as wrong.
     """
-    right: dict[str, list[bool]] = {family.name: [] for family in FAMILIES}
+    right: dict[str, list[bool]] = {SYMMETRIC: [], DIRECTIONAL: []}
     covered = 0
-    for index, (texts, row) in enumerate(zip(completions, rows, strict=True)):
-        prompts = relation_prompts(row)
-        if isinstance(texts, str) or len(texts) != len(prompts):
-            raise DataError(f"completions, row {index}: give a list of {len(prompts)} texts, one for each prompt.")
-        for prompt, text in zip(prompts, texts, strict=True):
+    for texts, row in zip(completions, rows, strict=True):
+        for prompt, text in zip(relation_prompts(row), texts, strict=True):
             completion = " ".join(text.lower().split()).removeprefix(prompt.text).strip()
             choices = [name for name in FAMILY_OF[prompt.answer].relations if f"{completion} ".startswith(f"{name} ")]
-            right[prompt.family].append(prompt.answer in choices)
+            right[prompt.group].append(prompt.answer in choices)
             covered += bool(choices)
-
-    def rates(names: Iterable[str]) -> dict[str, Any]:
-        answers = [is_right for name in names for is_right in right[name]]
-        if not answers:
-            return {"accuracy": None, "chance": None, "count": 0}
-        return {"accuracy": sum(answers) / len(answers), "chance": 0.5, "count": len(answers)}
-
     report: dict[str, Any] = {}
-    for group in (SYMMETRIC, DIRECTIONAL):
-        numbers = rates(family.name for family in FAMILIES if family.group == group)
-        report[group] = numbers["accuracy"]
-        report[f"{group}_chance"] = numbers["chance"]
-        report[f"{group}_count"] = numbers["count"]
+    for group, answers in right.items():
+        report[group] = sum(answers) / len(answers) if answers else None
+        report[f"{group}_chance"] = 0.5
+        report[f"{group}_count"] = len(answers)
     report["coverage"] = covered / max(1, sum(map(len, right.values())))
-    report["families"] = {family.name: rates([family.name]) for family in FAMILIES}
     return report
 
 
@@ -107,18 +93,16 @@ def score_objects(predictions: Sequence[str], rows: Sequence[Row]) -> float:
     right colour and shape."""
     named = 0
     for caption, row in zip(predictions, rows, strict=True):
-        statement, objects = Statement.parse(caption), set(field_of(row, "objects"))
+        statement, objects = Statement.parse(caption), set(row["objects"])
         named += statement is not None and len({statement.subject, statement.other} & objects) == 2
     return named / len(rows)
 
 
 def answers_by_object(row: Row) -> dict[str, np.ndarray]:
     """Returns the answer of every family for every object of a row in relation to the landmark."""
-    landmarks = [index for index, name in enumerate(field_of(row, "objects")) if name.endswith(LANDMARK)]
-    if len(landmarks) != 1:
-        raise DataError(f"A row has {len(landmarks)} objects that are a {LANDMARK}; a scene has exactly one.")
-    boxes = np.asarray(field_of(row, "visual_boxes"))
-    return answer_families(boxes, boxes[landmarks[0]])
+    [landmark] = [index for index, name in enumerate(row["objects"]) if name.endswith(LANDMARK)]
+    boxes = np.asarray(row["visual_boxes"])
+    return answer_families(boxes, boxes[landmark])
 
 
 def true_relation(statement: Statement, objects: list[str], answers: Mapping[str, np.ndarray]) -> str | None:
@@ -129,12 +113,6 @@ def true_relation(statement: Statement, objects: list[str], answers: Mapping[str
         return None
     answer = answers[statement.family.name][objects.index(statement.subject)]
     return None if answer == AMBIGUOUS else statement.family.relations[answer]
-
-
-def field_of(row: Row, name: str) -> Any:
-    if row.get(name) is None:
-        raise DataError(f"A row has no {name!r}; relations can be scored for rows of load_data('scenes', …) only.")
-    return row[name]
 
 
 @dataclass(frozen=True)
@@ -149,8 +127,8 @@ class RelationSwap:
 def relation_swaps(row: Row) -> list[RelationSwap]:
     """Returns a swap for each caption of a scene whose relation some exchange turns into the other of its family: the
     subject changes places with another object, with the landmark only if no other will do."""
-    objects, swaps = list(field_of(row, "objects")), []
-    boxes = np.asarray(field_of(row, "visual_boxes"), dtype=np.float32)
+    objects, swaps = list(row["objects"]), []
+    boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
     partners = sorted(range(len(objects)), key=lambda place: objects[place].endswith(LANDMARK))
     for prompt in relation_prompts(row):
         statement: Any = Statement.parse(prompt.caption)
@@ -200,7 +178,7 @@ class SceneScores:
         scores = {"objects": score_objects([*map(in_english, captions)], rows.select_columns("objects"))}
         prompts = [relation_prompts(row) for row in references]
         questions = [
-            (index, prompt_in_chinese(prompt.caption) if is_chinese else prompt.text)
+            (index, in_chinese(prompt.caption, to_relation=True) if is_chinese else prompt.text)
             for index, row_prompts in enumerate(prompts)
             for prompt in row_prompts
         ]

@@ -1,6 +1,8 @@
 """Every format: its numbers arrive, it is recognised, and what is wrong with a file is told with file and record."""
 
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from tests.data.formats.files import (
     frames_of,
     map_of,
     tsv_line,
+    vqa_arrays,
     write_cocobu,
     write_grid_hdf5,
     write_hdf5,
@@ -122,6 +125,8 @@ def test_a_folder_of_several_formats_must_say_which(tmp_path):
     assert open_sources(tmp_path / "both", "vatex")[0].total == len(VIDEOS)
     with fails_naming("unknown", *FORMATS):
         open_sources(tmp_path / "both", "unknown")
+    with fails_naming(tmp_path / "both" / "val", "grid-pth"):
+        open_sources(tmp_path / "both" / "val", "grid-pth")
     (tmp_path / "note.txt").write_text("nothing")
     for path in (tmp_path / "note.txt", tmp_path / "absent"):
         with fails_naming(path):
@@ -146,10 +151,12 @@ TSV_FAULTS = {
     "no boxes": (other(num_boxes=0), ["line 2", "num_boxes is 0"]),
     "no size": (other(image_w=0), ["line 2", "0 x 60"]),
     "twice": (other(image_id=7), ["line 2", "image 7"]),
+    "no number": (other(image_id=-3), ["line 2", "-3"]),
+    "two fields": ([tsv_line(7), b"12\t30", tsv_line(391895)], ["line 2", "2 fields"]),
     "NaN": (other(features=features_of(12) * np.float32([1, 1, np.nan, 1, 1, 1])), ["line 2", 12]),
     "dimension": (other(features=features_of(12)[:, :4].copy()), ["line 2", "dimension 4", "have 6"]),
-    "point": (other(boxes=changed_boxes(3, [5, 5, 5, 5])), ["line 2", "box 3", "area"]),
-    "beyond": (other(boxes=changed_boxes(4, [3, 5, 33, 9])), ["line 2", "box 4", "30 x 60"]),
+    "point": (other(boxes=changed_boxes(3, [5, 5, 5, 5])), ["line 2", "visual_boxes[3]", "area"]),
+    "beyond": (other(boxes=changed_boxes(4, [3, 5, 33, 9])), ["line 2", "visual_boxes[4]", "30 x 60"]),
 }
 
 
@@ -197,3 +204,23 @@ def test_hdf5_files_are_read_no_further_than_themselves(tmp_path):
     cells = {"7_grids": np.ones((4, 3), np.float32), "12_grids": np.ones((5, 3), np.float32)}
     with fails_naming("12_grids", "5 cells"):
         convert_features([write_hdf5(tmp_path / "grids.hdf5", cells)], tmp_path / "out")
+
+
+def test_one_damaged_file_of_a_folder_does_not_hide_its_format(tmp_path):
+    path = write_vqa(tmp_path / "val2014")
+    [first, second, _] = sorted(path.iterdir())
+    first.write_bytes(b"damaged")
+    np.savez(second, **{**vqa_arrays(12), "bbox": boxes_of(12)[:2]})
+    result = convert_features([path], tmp_path / "out", skip_errors=True)
+    assert result.num_rows == 1 and [Path(entry["file_name"]).name for entry in result.skipped] == [
+        first.name,
+        second.name,
+    ]
+    assert "(2, 4)" in result.skipped[1]["reason"]
+
+
+def test_hdf5_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "7.hdf5").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with fails_naming("7.hdf5", "hf-ngsan[features]"):
+        convert_features([tmp_path / "7.hdf5"], tmp_path / "out")

@@ -35,6 +35,11 @@ def test_images_are_those_of_the_datasets_library(kind, orientation, mode):
     np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
 
 
+def test_damaged_exif_costs_no_pixel():
+    value = {"bytes": encoded(photo(), "PNG", exif=b"Exif\0\0no TIFF"), "path": None}
+    assert decoding.decode_image(value, datasets.Image()).tobytes() == photo().tobytes()
+
+
 def test_images_beside_features_are_decoded_so_too(tmp_path, monkeypatch):
     eps = io.BytesIO()
     photo().save(eps, "EPS")

@@ -100,20 +100,20 @@ def test_an_id_of_several_images_is_not_taken_for_their_number(tmp_path):
     assert rows["image_id"][:] == [0, 1, 2]
 
 
-@each_row("column", ["image_id", "file_name"])
+@each_row("keys", [[7, 12, 7], ["7.png", "12.png", "7.png"]])
 @each_row("kind", ["bytes", "files"])
-def test_different_images_of_one_id_are_refused_and_equal_ones_are_one(tmp_path, column, kind):
-    keys = [7, 12, 7] if column == "image_id" else ["7.png", "12.png", "7.png"]
+def test_different_images_of_one_id_are_refused_and_equal_ones_are_one(tmp_path, keys, kind):
     for other, is_refused in ((0, False), (2, True)):
-        contents = [picture_bytes(number) for number in (0, 1, other)]
-        paths = [tmp_path / f"{number}.png" for number in range(3)]
-        for path, content in zip(paths, contents, strict=True):
-            path.write_bytes(content)
-        stored = [{"bytes": content, "path": None} for content in contents]
-        stored = stored if kind == "bytes" else [{"bytes": None, "path": str(path)} for path in paths]
-        rows = Dataset.from_dict({"image": stored, column: keys, "caption": ["a cat", "a dog", "one cat"]})
-        rows.cast_column("image", Image()).save_to_disk(str(tmp_path / f"saved{other}"))
-        source = f"images:{tmp_path / f'saved{other}'}"
+        stored = [
+            {"bytes": picture_bytes(number), "path": f"{place}.png"} for place, number in enumerate((0, 1, other))
+        ]
+        column = "image_id" if keys[0] == 7 else "filename"
+        rows = {"image": stored, column: keys, "caption": ["a cat", "a dog", "one cat"]}
+        if kind == "files":
+            for image in stored:
+                (tmp_path / image["path"]).write_bytes(image.pop("bytes"))
+            rows["image"] = [image["path"] for image in stored]
+        source = f"images:{write_parquet(Dataset.from_dict(rows), tmp_path / f'rows{other}.parquet')},image=image"
         if is_refused:
             with fails_naming(column, keys[0], "rows 0 and 2"):
                 load_data(source, "train")

@@ -5,6 +5,7 @@ from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     lists,
     parquet_folder,
+    picture_bytes,
     table,
     write_parquet,
 )
@@ -41,3 +42,35 @@ def test_a_changed_folder_is_read_again(tmp_path):
 def test_a_hub_name_offline_is_one_sentence():
     with fails_naming("nobody/photos"):
         load_data("images:nobody/photos", "train")
+
+
+METADATA = {
+    "a.csv": "file_name,caption\n1.png,a dog, a cat\n",
+    "b.csv": "name,caption\n1.png,a dog\n",
+    "c.csv": "file_name,caption\n1.png,a dog\n,a cat\n",
+    "d.jsonl": '{"file_name": "1.png", "caption": "a"}\n',
+}
+
+
+def test_what_cannot_be_read_without_loss_is_named(tmp_path):
+    (tmp_path / "a.txt").write_text("no table")
+    write_parquet(lists(), tmp_path / "stars" / "train[1].parquet")
+    write_parquet(table({"one": [0], "captions": [["a"]], "image_id": [1]}, image="one"), tmp_path / "b.parquet")
+    for source, facts in {
+        f"{tmp_path}/a.txt": ["a.txt"],
+        "no/such/folder": ["no/such/folder"],
+        f"{tmp_path}/stars": ["train[1].parquet"],
+        f"{tmp_path}/b.parquet,image=two": ["'two'", "one"],
+        f"{tmp_path}/b.parquet,captions=image_id": ["'image_id'", "captions"],
+    }.items():
+        with fails_naming(*facts):
+            load_data(f"images:{source}", "train")
+    for name, content in METADATA.items():
+        folder = tmp_path / name
+        (folder / "more").mkdir(parents=True)
+        (folder / "1.png").write_bytes(picture_bytes(0))
+        (folder / f"metadata{folder.suffix}").write_text(content)
+        if name == "d.jsonl":
+            (folder / "more" / "metadata.csv").write_text("file_name,text\n../1.png,a\n")
+        with fails_naming(folder, "metadata"):
+            load_data(f"images:{folder}", "train")

@@ -8,6 +8,7 @@ from datasets import Dataset, Image
 
 from hf_ngsan.data import EpochSampler, load_data, shuffle_buffer_of
 from hf_ngsan.training.batches import take
+from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     index_of,
     lists,
@@ -75,6 +76,14 @@ def test_any_order_is_right_and_few_images_are_held(buffer, tmp_path):
     later = load_data(f"images:{tmp_path / 'data'},streaming=true,shuffle_buffer={buffer}", "train")
     for batch in EpochSampler(NUMBER, 3, seed=0, window=buffer, start_batch=4):
         assert [index_of(row["image"]) for row in take(later, batch)] == batch
+
+
+def test_a_stream_that_has_become_shorter_is_an_error(tmp_path):
+    file = write_parquet(lists(), tmp_path / "train.parquet")
+    rows = load_data(f"images:{file},streaming=true", "train")
+    write_parquet(lists().select([0]), file)
+    with fails_naming(file, "1 images"):
+        rows[2]
 
 
 def test_another_process_reads_the_stream_itself(tmp_path):

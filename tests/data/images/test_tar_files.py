@@ -4,12 +4,13 @@ import io
 import json
 import tarfile
 
+import fsspec
 import pytest
 from PIL import Image
 
 from hf_ngsan.data import DataError, load_data
-from hf_ngsan.extraction.image_list import inspect_images
-from hf_ngsan.tasks import inspect
+from hf_ngsan.data.images.tar_files import samples_of
+from hf_ngsan.data.inspection import inspect_data
 
 
 def photo(kind):
@@ -93,7 +94,7 @@ def content_of(rows):
 def refuse(place, name):
     """Every road refuses a folder or file and names what is wrong."""
     for road in (
-        lambda: inspect(place),
+        lambda: inspect_data(place),
         lambda: load_data(f"images:{place}", "train"),
         lambda: load_data(f"images:{place},streaming=true", "train"),
     ):
@@ -107,8 +108,11 @@ def test_all_roads_read_the_same_samples(tmp_path, cache):
         loaded = content_of(load_data(f"images:{folder}", "train"))
         assert [texts for texts, _ in loaded] == captions, name
         assert content_of(load_data(f"images:{folder},streaming=true", "train")) == loaded, name
-        findings = inspect_images(folder)
+        findings = inspect_data(folder)
         assert (findings.num_images, findings.num_problems) == (len(captions), 0), name
+    fsspec.filesystem("memory").pipe("/far.tar", write_tar(tmp_path / "far.tar", jpeg(1)).read_bytes())
+    [sample] = samples_of(["memory://far.tar"])  # as from the Hub
+    assert sample == {"image": {"bytes": JPEG, "path": "1.jpg"}, "captions": ["a"], "file_name": "1.jpg"}
 
 
 def test_faults_of_a_sample_are_named(tmp_path, cache):
@@ -157,4 +161,4 @@ def test_no_member_is_lost_without_a_word(tmp_path, cache):
     for rest in (bytes(3 * 2**20 + 1), b""):  # zeros behind the end are no damage
         path = tmp_path / f"zeros-{len(rest)}.tar"
         path.write_bytes((content + rest) if rest else content.rstrip(b"\0") + bytes(2048))
-        assert inspect_images(path).num_images == 2
+        assert inspect_data(path).num_images == 2

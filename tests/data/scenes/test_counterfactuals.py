@@ -20,6 +20,8 @@ def test_the_other_relation_is_true_after_a_swap(rows):
             statement = Statement.parse(swap.prompt.caption)
             assert swap.answer in statement.family.relations and swap.answer != statement.relation
             answers = answers_by_object({"objects": row["objects"], "visual_boxes": swap.boxes})
+            for subject, other in (("white square", statement.other), (statement.subject, statement.subject)):
+                assert true_relation(Statement(subject, statement.relation, other), row["objects"], answers) is None
             assert true_relation(statement, row["objects"], answers) == swap.answer
             changed = (swap.boxes != np.asarray(row["visual_boxes"], np.float32)).any(1)
             assert changed.sum() == 2 and changed[row["objects"].index(statement.subject)]

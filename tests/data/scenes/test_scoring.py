@@ -8,6 +8,7 @@ from hf_ngsan.data import (
 )
 from hf_ngsan.data.scenes import Statement
 from hf_ngsan.data.scenes.relations import FAMILY_OF
+from tests.data.facts import fails_naming
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,11 @@ def test_true_and_flipped_completions(rows):
     false = score_relation_completions([list(map(flipped, row["captions"])) for row in rows], rows)
     assert false["symmetric"] == false["directional"] == 0
     assert false["coverage"] == 1
+
+
+def test_captions_of_others_have_no_prompts():
+    with fails_naming("'a dog'"):
+        relation_prompts({"captions": ["a dog"]})
 
 
 def test_prompts_end_before_the_relation(rows):
