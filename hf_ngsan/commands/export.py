@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from ..io.packaged import find_model_folder
 from .arguments import add_shared, check_new_folder, pick
 
 SUMMARY = """Export a captioner or a dual encoder to ONNX.
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
     comparison = export_model(options.model, **pick(options, "output", "check", "data", "split", "limit"))
     if options.output is None:
-        print(f"onnx/ of {options.model} answers hf-ngsan caption or search without PyTorch.")
+        print(f"{Path(find_model_folder(options.model)) / 'onnx'} answers hf-ngsan caption or search without PyTorch.")
     elif (Path(options.output) / "captioner.py").is_file():
         print(f"{options.output} captions without this package: python {Path(options.output) / 'captioner.py'} --help")
     else:
@@ -44,9 +45,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"Index images with it: hf-ngsan index --model {options.output} --images FOLDER --output INDEX")
     if comparison is None:
         return 0
-    others, difference = comparison
+    images, others, difference = comparison
     for beams, number in others.items():
         differ = f"{number} captions differ" if number else "the same captions"
-        print(f"{beams} beam{'s' if beams > 1 else ''}: {differ}.")
+        print(f"{images} images, {beams} beam{'s' if beams > 1 else ''}: {differ}.")
     print(f"Log-probabilities differ by {difference:.1e} at most.")
     return 0 if difference <= MAX_DIFFERENCE and not any(others.values()) else 1

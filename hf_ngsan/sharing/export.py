@@ -27,7 +27,7 @@ def export_model(
     data: str | None = None,
     split: str = "test",
     limit: int | None = None,
-) -> tuple[dict[int, int], float] | None:
+) -> tuple[int, dict[int, int], float] | None:
     """Exports a captioner or a dual encoder to ONNX, and compares an exported captioner with its model.
 
     Args:
@@ -36,7 +36,7 @@ def export_model(
         check: whether captions of the first `limit` images, 64 by default, of a `split` of `data` are compared; by
             default of the validation split of the model's training, or else of synthetic scenes.
 
-    Returns the result of [`~hf_ngsan.exporting.compare`], if there is a check.
+    Returns the number of images and the result of [`~hf_ngsan.exporting.compare`], if there is a check.
 
     Raises:
         ValueError: there is no export of this model, or no check of it.
@@ -66,7 +66,7 @@ def export_model(
     if rows is None:
         return None
     logger.info("Compared on %s, split %s.", data, split)
-    return compare(model, processor, Captioner(output), rows)
+    return len(rows), *compare(model, processor, Captioner(output), rows)
 
 
 def data_of(folder: Path, model: Any, split: str) -> tuple[str, str]:

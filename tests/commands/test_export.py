@@ -4,18 +4,16 @@ import json
 import sys
 
 import pytest
-import torch
 
 from hf_ngsan import MCANConfig, MHSANConfig
 from hf_ngsan.cli import main
 from hf_ngsan.exporting import Captioner, graphs
-from hf_ngsan.guests.dual_encoders import dual_encoder_of
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.sharing.export import data_of
 from tests.commands.running import fails, prints
 from tests.exporting import eager
 from tests.models.tiny import tiny_captioner, tiny_processor
-from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tasks.tiny import DATA
 
 
@@ -61,29 +59,13 @@ def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monke
     assert "3 captions differ" in capsys.readouterr().out
 
 
-def test_a_dual_encoder_becomes_graphs_that_take_its_place(dual_encoder, tmp_path, capsys, monkeypatch):
+def test_graphs_need_their_runtime(dual_encoder, vision, tmp_path, capsys, monkeypatch):
     eager.use_eager_graphs(monkeypatch)
-    graphs = tmp_path / "graphs"
-    assert f"--model {graphs}" in prints(capsys, "export", "--model", dual_encoder, "--output", graphs)
-    model, exported = (dual_encoder_of(*load_model(name, "retrieval")) for name in (dual_encoder, graphs))
-    assert (exported.dimension, exported.padding) == (model.dimension, "longest")
-    texts = ["a red ball", "a ring left of the red ball"]
-    with torch.no_grad():
-        images, their_images = (encoder.embed_images(encoder.image_inputs(PHOTOS)) for encoder in (model, exported))
-        words, their_words = (encoder.embed_texts(encoder.text_inputs(texts)) for encoder in (model, exported))
-    torch.testing.assert_close((their_images, their_words), (images, words))
+    assert "neither" in fails(capsys, "export", "--model", vision)
+    prints(capsys, "export", "--model", dual_encoder, "--output", tmp_path / "graphs")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ValueError, match="hf-ngsan"):
-        load_model(graphs, "retrieval")
-
-
-def test_without_an_output_graphs_go_into_the_folder_of_the_model(captioner, vision, capsys, monkeypatch):
-    monkeypatch.setattr(graphs, "PACKAGES", ())
-    written = []
-    monkeypatch.setattr("hf_ngsan.sharing.export.write_graphs_beside", lambda *given: written.append(given[2:]))
-    assert str(captioner) in prints(capsys, "export", "--model", captioner)
-    assert written == [(captioner, None)]
-    assert "neither" in fails(capsys, "export", "--model", vision)
+        load_model(tmp_path / "graphs", "retrieval")
 
 
 def test_a_check_is_on_the_dataset_of_the_training_run_or_on_scenes(run, captioner):
