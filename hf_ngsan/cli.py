@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import Any
 
 from . import __version__
-from .commands.arguments import DATASETS
+from .data.readers import find_reader, parse_spec
 from .io import import_user_module
 from .io.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
 from .io.processes import has_lost_another, launch_processes, tell_error
@@ -42,11 +42,13 @@ COMMANDS = {
 }
 """Modules of all commands. Each has `SUMMARY`, whose first line describes it in the list of commands, `EPILOG`,
 `add_arguments(parser)` and `run(options)`, which returns an exit code or None. One with `--num-processes` also has
-`check(options)`, which finds mistakes before several processes start. One without `--batch-size` may have
-`TO_SAVE_MEMORY`, the advice for when memory runs out."""
+`check(options)`, which finds mistakes before several processes start."""
 PROGRAM = "hf-ngsan"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
+OUT_OF_MEMORY = """Memory has run out; use a smaller --batch-size (train: more training.gradient_accumulation_steps, \
+a lower evaluation.batch_size), or end other programs."""
 DESCRIPTION = "Geometry-aware image captioning and image-text retrieval."
+DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 EXAMPLES = """examples:
   hf-ngsan caption photo.jpg
   hf-ngsan train --config ngsan/scenes training.epochs=5
@@ -62,7 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     common, rest = common_parser().parse_known_args(arguments)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
-    options = argparse.Namespace()
     try:
         if common.modules:  # which may use what `import hf_ngsan` brings
             register()
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             import_user_module(name, "--import")
         options = parse(rest)
         options.modules = common.modules
+        if getattr(options, "data", None):  # whose mistakes are told before a model is loaded
+            parse_spec(options.data, find_reader(options.data))
         if hasattr(options, "num_processes"):
             command = ["-m", "hf_ngsan.cli", *arguments]
             code = launch_processes(command, options.num_processes, lambda: options.command.check(options))
@@ -86,9 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if common.debug:
             raise
         if is_out_of_memory(error):
-            advice = "use a smaller --batch-size, or " if hasattr(options, "batch_size") else ""
-            advice = getattr(getattr(options, "command", None), "TO_SAVE_MEMORY", advice)
-            tell_error(f"Memory has run out; {advice}end other programs.")
+            tell_error(OUT_OF_MEMORY)
         elif isinstance(error, ValueError | OSError | MissingPlotsError) or errno_of(error) in FULL_DISK:
             tell_error(sentence(error))
         elif not has_lost_another(error):
@@ -104,13 +105,15 @@ def keep_freed_memory() -> None:
             ctypes.CDLL(None).mallopt(parameter, 2**31 - 1)
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
     """Parses a command line; unlike argparse, it takes images, a query and key=value behind options too."""
-    command = next((word for word in arguments if not word.startswith("-")), None)
-    parser = build_parser(command)
-    if command is not None and command not in COMMANDS:
-        parser.error(f"unknown command {command!r:.60}{did_you_mean(command, COMMANDS)}")
-    return parser.parse_args(arguments)
+    before = list(takewhile(lambda word: word.startswith("-"), arguments))
+    words = arguments[len(before) :]
+    if before or not words:
+        parser_of_commands().parse(before)  # which ends with the help, the version or an error
+    if words[0] not in COMMANDS:
+        parser_of_commands().error(f"unknown command {words[0]!r:.60}{did_you_mean(words[0], COMMANDS)}")
+    return parser_of(words[0]).parse(words[1:])
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -122,22 +125,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 class CommandParser(argparse.ArgumentParser):
     """Reports an unknown option, with a similar name, before missing arguments, which may stand among options."""
 
-    is_parsing = False
+    def __init__(self, **settings: Any) -> None:
+        layout = argparse.RawDescriptionHelpFormatter
+        super().__init__(formatter_class=layout, parents=[common_parser()], **settings)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self.is_parsing:  # `parse_known_intermixed_args` of Python 3.11 calls it for options and for the others
-            return super().parse_known_args(args, namespace)
-        if self.prog == PROGRAM:
-            self.check_options(list(takewhile(lambda word: word.startswith("-"), args)))
-            return super().parse_known_args(args, namespace)
-        self.check_options(args)
-        if "--" in args:  # intermixed arguments lose it
-            return super().parse_known_args(args, namespace)
-        self.is_parsing = True
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self.is_parsing = False
+    def parse(self, words: list[str]) -> argparse.Namespace:
+        self.check_options(words)
+        return self.parse_args(words) if "--" in words else self.parse_intermixed_args(words)  # which loses it
 
     def check_options(self, words: Sequence[str]) -> None:
         known = self._option_string_actions
@@ -152,32 +146,26 @@ class CommandParser(argparse.ArgumentParser):
                 self.error(f"unknown option {name!r:.60}{did_you_mean(name, known)}{keys if takes_keys else ''}")
 
 
-def build_parser(chosen: str | None) -> argparse.ArgumentParser:
-    """Returns the parser of all commands. Only the chosen one gets its arguments, since some of them import much."""
-    modules = {name: import_module(f"hf_ngsan.{module}") for name, module in COMMANDS.items()}
-    lines = []
+def parser_of_commands() -> CommandParser:
+    """Returns the parser of `hf-ngsan` without a command, whose help lists them."""
+    lines = [DESCRIPTION, ""]
     for group, names in GROUPS.items():
-        lines += [f"{group}:", *(f"  {name:<13}  {modules[name].SUMMARY.splitlines()[0]}" for name in names)]
-    parser = CommandParser(
-        prog=PROGRAM,
-        description="\n".join([DESCRIPTION, "", *lines]),
-        epilog=f"{EXAMPLES}\n\n{DATASETS}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[common_parser()],
-    )
+        summaries = {name: import_module(f"hf_ngsan.{COMMANDS[name]}").SUMMARY.splitlines()[0] for name in names}
+        lines += [f"{group}:", *(f"  {name:<13}  {summary}" for name, summary in summaries.items())]
+    parser = CommandParser(prog=PROGRAM, description="\n".join(lines), epilog=f"{EXAMPLES}\n\n{DATASETS}")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands: Any = parser.add_subparsers(metavar="COMMAND", required=True, help="hf-ngsan COMMAND --help describes it")
-    for name, module in modules.items():
-        command = commands.add_parser(
-            name,
-            description=module.SUMMARY,
-            epilog=module.EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            parents=[common_parser()],
-        )
-        if name == chosen:
-            module.add_arguments(command)
-        command.set_defaults(command=module)
+    parser.add_argument("command", metavar="COMMAND", help="hf-ngsan COMMAND --help describes it")
+    return parser
+
+
+def parser_of(name: str) -> CommandParser:
+    """Returns the parser of a command."""
+    command = import_module(f"hf_ngsan.{COMMANDS[name]}")
+    parser = CommandParser(prog=f"{PROGRAM} {name}", description=command.SUMMARY, epilog=command.EPILOG)
+    command.add_arguments(parser)
+    if "--data" in parser._option_string_actions:
+        parser.epilog = f"{command.EPILOG}\n\n{DATASETS}"
+    parser.set_defaults(command=command)
     return parser
 
 

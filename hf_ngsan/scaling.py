@@ -12,6 +12,7 @@ elsewhere.
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,7 +36,7 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-class OfImages:
+class OfImages(ABC):
     """Base of the classes: reads the images in a column and adds the model's columns, of these Arrow types."""
 
     def __init__(self, column: str, types: Mapping[str, pa.DataType]) -> None:
@@ -43,8 +44,6 @@ class OfImages:
 
     def __call__(self, batch: Mapping[str, Any] | pa.Table) -> pa.Table:
         columns = batch.to_pydict() if isinstance(batch, pa.Table) else {name: list(batch[name]) for name in batch}
-        if self.column not in columns:
-            raise ValueError(f"There is no column {self.column!r} among {', '.join(columns)}; name that of the images.")
         images: list[Any] = []
         errors: list[str | None] = []
         for source in columns.pop(self.column):
@@ -59,9 +58,9 @@ class OfImages:
             columns[name] = pa.array([None if error else next(values) for error in errors], kind)
         return pa.table({**columns, "error": pa.array(errors, pa.string())})
 
+    @abstractmethod
     def of_images(self, images: list) -> dict[str, list]:
         """Returns the columns for PIL images."""
-        raise NotImplementedError
 
 
 class ImageEncoder(OfImages):

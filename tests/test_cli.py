@@ -45,6 +45,8 @@ def test_the_version_is_that_of_the_package(capsys):
         ["train"],
         ["train", "--config", "a.yaml", "a=1", "--resume", "-x=2"],
         ["evaluate", "--model", "m", "--data", "scenes", "--num-beams", "three"],
+        ["caption", "a.jpg", "--num-beams", "0"],
+        ["caption", "a.jpg", "--generate", "length_penalty={"],
     ],
 )
 def test_misuse_of_the_command_line_exits_with_2(arguments, capsys):
@@ -98,6 +100,11 @@ def test_words_that_are_no_options():
         assert getattr(parse(words), name) == value, words
 
 
+def test_datasets_are_listed(capsys):
+    listed = prints(capsys, "datasets")
+    assert all(reader.usage in listed for reader in READERS.values())
+
+
 def test_a_key_of_the_training_config_is_no_option(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--config", "ngsan/scenes", "--epochs", "3"])
@@ -123,6 +130,14 @@ def test_ctrl_c_exits_quietly(monkeypatch, capsys):
     monkeypatch.setattr("hf_ngsan.commands.train.run", interrupt)
     assert main(["train", "--config", "absent.yaml"]) == 130
     assert capsys.readouterr().err == ""
+
+
+def test_a_reader_that_has_had_enough_ends_the_command(monkeypatch, capfd):
+    def write(options):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("hf_ngsan.commands.datasets.run", write)
+    assert main(["datasets"]) == 0
 
 
 def test_modules_that_cannot_be_imported(project):

@@ -198,9 +198,9 @@ def write_model(folder: Path) -> list[str]:
 
 def make_output(command: list[str]) -> int:
     """Runs a command until it has its output, which a push and a conversion make once."""
-    import hf_ngsan.sharing
+    import hf_ngsan.sharing.upload
 
-    hf_ngsan.sharing.check_checkpoint = lambda folder: None  # a process of its own, which reads and writes nothing
+    hf_ngsan.sharing.upload.check_checkpoint = lambda folder: None  # a process of its own
     return 0 if Path("output").exists() and command[0] != "index" else main([*command, "output"])
 
 

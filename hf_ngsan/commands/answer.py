@@ -15,15 +15,13 @@ SUMMARY = """Answer questions about images.
 
 There is one question about one image, or a file or dataset of questions. Each line of the output has the name of an
 image or the id of a question, an answer and its score, separated by tabs."""
-EPILOG = f"""examples:
+EPILOG = """examples:
   hf-ngsan answer "What color is the bus?" --image photo.jpg --model runs/vqa --top-k 3
   hf-ngsan answer --questions questions.jsonl --model runs/vqa
   hf-ngsan answer --data nlvr:NLVR,images=true --split test --limit 5 --model runs/nlvr --save-attention figures
 
-A file of questions has one JSON object a line: {{"image": "photo.jpg", "question": "What color is the bus?"}}. Paths of
-images are relative to its folder.
-
-{arguments.DATASETS}"""
+A file of questions has one JSON object a line: {"image": "photo.jpg", "question": "What color is the bus?"}. Paths of
+images are relative to its folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,15 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     check(options)
     from ..io.files import write_output
-    from ..io.processes import make_accelerator
-    from ..loading.models import load_model
     from ..tasks.captioning_files import skipped_error
     from ..tasks.question_answering import answer_questions
 
-    model, processor = load_model(options.model, "visual_question_answering")
+    model, processor = arguments.load_on_device(options.model, "visual_question_answering")
     questions, names = inputs_of(options, model, processor)
     results = answer_questions(
-        model.to(make_accelerator().device),
+        model,
         processor,
         questions,
         names,
@@ -90,7 +86,6 @@ def check(options: argparse.Namespace) -> None:
     if options.output and options.data is None:
         raise ValueError("--output is for the answers to a dataset; name it with --data.")
     arguments.check_outputs({"--output": options.output}, [options.data])
-    arguments.check_data(options.data)
     arguments.check_files(options.image, options.questions)
     arguments.check_figures("--save-attention", options.save_attention, [options.image, options.data])
 

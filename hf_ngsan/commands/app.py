@@ -6,18 +6,16 @@ from contextlib import suppress
 
 from ..io.packaged import CAPTIONER
 from ..serving.hosts import listen
-from .arguments import DATASETS, MODEL, add_shared, user_path
+from .arguments import MODEL, add_shared, user_path
 
 SUMMARY = """Open a web page with captions, attention maps and search.
 
 The page captions photographs, searches an index by words, and captions an image anew when its regions are dragged."""
-EPILOG = f"""examples:
+EPILOG = """examples:
   hf-ngsan app
   hf-ngsan app --model ngsan-signed-scenes --data scenes
 
-Ctrl-C ends it. It needs the extra demo. The page works without a network: it loads nothing from other servers.
-
-{DATASETS}"""
+Ctrl-C ends it. It needs the extra demo. The page works without a network: it loads nothing from other servers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

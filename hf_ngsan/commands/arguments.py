@@ -13,7 +13,6 @@ from ..io.files import check_place, write_output
 from ..io.folders import is_empty
 from ..serving.hosts import host_name
 
-DATASETS = "hf-ngsan datasets lists the kinds of datasets."  # last line of the help of commands that take one
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
 MAX_SHOWN_REASONS = 20
@@ -40,8 +39,6 @@ def at_most(largest: int, least: int = 1) -> Callable[[str], int]:
 
 positive_int = at_most(2**63 - 1)
 whole_number = at_most(2**63 - 1, 0)
-count = at_most(2**14)
-"""A number of things that are in memory together, or the side of an image."""
 fraction = between(0, 1)
 user_path = os.path.expanduser
 
@@ -71,8 +68,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "--data": {"required": True, "metavar": "SPEC", "help": "dataset, such as scenes or images:DIR"},
     "--split": {"default": "test", "help": "train, validation or test (%(default)s)"},
     "--limit": {"type": positive_int, "metavar": "N", "help": "use the first N images only"},
-    "--num-beams": {"type": count, "metavar": "N", "help": "number of beams (the model's)"},
-    "--max-new-tokens": {"type": count, "metavar": "N", "help": "tokens of a text"},
+    "--num-beams": {"type": positive_int, "metavar": "N", "help": "number of beams (the model's)"},
+    "--max-new-tokens": {"type": positive_int, "metavar": "N", "help": "tokens of a text"},
     "--generate": {
         "nargs": "+",
         "action": "extend",
@@ -80,7 +77,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "KEY=VALUE",
         "help": "other arguments of generate(), such as length_penalty=2 (the model's)",
     },
-    "--batch-size": {"type": count, "metavar": "N", "help": "batch size (%(default)s)"},
+    "--batch-size": {"type": positive_int, "metavar": "N", "help": "batch size (%(default)s)"},
     "--engine": {"choices": ENGINES, "default": "torch", "help": "runtime on a CPU (torch); auto: onnx or torch"},
     "--json": {"action": "store_true", "help": "print a JSON object a line, with log-probabilities of text and words"},
     "--output": {"type": user_path, "metavar": "FILE", "help": "write the lines to this file (print them)"},
@@ -90,7 +87,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "--num-workers": {"type": at_most(256, 0), "metavar": "N", "help": "processes that read images"},
     "--images-per-shard": {"type": positive_int, "metavar": "N", "help": "images that a kill loses at most"},
     "--dtype": {"choices": ("float16", "float32"), "default": "float16", "help": "of stored features (%(default)s)"},
-    "--num-processes": {"type": count, "metavar": "N", "help": "split the work among N processes (1)"},
+    "--num-processes": {"type": positive_int, "metavar": "N", "help": "split the work among N processes (1)"},
     "--backbone": {
         "required": True,
         "type": user_path,
@@ -98,13 +95,13 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "backbone, detection model, vision encoder, or captioner that has one: folder or name on the Hub",
     },
     "--out-features": {"nargs": "+", "type": stage, "metavar": "STAGE", "help": "stages, such as stage5 or -2 (last)"},
-    "--grid-size": {"nargs": 2, "type": count, "metavar": ("ROWS", "COLUMNS"), "help": "pool the map to this grid"},
-    "--image-size": {"type": count, "metavar": "PIXELS", "help": "resize images to this square"},
-    "--num-regions": {"type": count, "metavar": "K", "help": "maximal regions of an image (36)"},
+    "--grid-size": {"nargs": 2, "type": positive_int, "metavar": ("ROWS", "COLUMNS"), "help": "pool to this grid"},
+    "--image-size": {"type": positive_int, "metavar": "PIXELS", "help": "resize images to this square"},
+    "--num-regions": {"type": positive_int, "metavar": "K", "help": "maximal regions of an image (36)"},
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
     "--suppression-threshold": {"type": fraction, "metavar": "IOU", "help": "leave out regions that overlap more (1)"},
     "--region-features": {"choices": ("queries", "pooled"), "help": "the detector's queries, or means of its map"},
-    "--num-frames": {"type": count, "metavar": "T", "help": "frames of a video (8)"},
+    "--num-frames": {"type": positive_int, "metavar": "T", "help": "frames of a video (8)"},
     "--seconds-per-frame": {"type": between(0.01, 86400), "metavar": "S", "help": "instead, a frame every S seconds"},
     "--host": {"default": "127.0.0.1", "help": "address to listen at (%(default)s: this machine only)"},
     "--port": {"type": at_most(65_535, 0), "metavar": "N"},
@@ -141,6 +138,17 @@ def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the arguments of `generate()` that a command line gives; those of --generate replace others."""
     given = pick(options, "num_beams", "max_new_tokens")
     return {name: value for name, value in given.items() if value is not None} | dict(options.generate or ())
+
+
+def load_on_device(name: str, task: str | None = None, engine: str = "torch") -> tuple[Any, Any]:
+    """Returns a model and its processor, see `load_model`, on the device of this process and run by an engine."""
+    from ..io.processes import make_accelerator
+    from ..loading.engines import use_engine
+    from ..loading.models import load_model
+
+    model, processor = load_model(name, task)
+    use_engine(model.to(make_accelerator().device), processor, engine)
+    return model, processor
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str | None] = ()) -> None:
@@ -188,14 +196,6 @@ def check_new_folder(path: str, option: str = "--output") -> None:
     if not is_empty(Path(path)):
         raise FileExistsError(f"{option} {path} exists already; choose another folder.")
     check_place(Path(path))
-
-
-def check_data(spec: str | None) -> None:
-    """Raises a DataError for a spec of no kind of dataset, or with an unknown key, before a model is loaded."""
-    from ..data.readers import find_reader, parse_spec
-
-    if spec is not None:
-        parse_spec(spec, find_reader(spec))
 
 
 def check_files(*places: str | None) -> None:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from .arguments import add_shared, whole_number
+from .arguments import add_shared, load_on_device, whole_number
 
 SUMMARY = """Check that a model sees no later words, padding or other rows.
 
@@ -20,11 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..io.processes import make_accelerator
-    from ..loading.models import load_model
     from ..tasks.registry import audit_model
 
-    model, _ = load_model(options.model)
-    findings = audit_model(model.to(make_accelerator().device), options.seed)
+    findings = audit_model(load_on_device(options.model)[0], options.seed)
     print(*findings, sep="\n")
     return 0 if all(finding.holds for finding in findings) else 1

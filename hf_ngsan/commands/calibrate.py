@@ -4,19 +4,17 @@ import argparse
 import os
 
 from ..io.packaged import DUAL_ENCODER
-from .arguments import DATASETS, add_shared, check_data, check_outputs, pick, user_path
+from .arguments import add_shared, check_outputs, load_on_device, pick, user_path
 
 SUMMARY = """Calibrate how sure a captioner is of its captions.
 
 The probability that a caption is right is fitted to captions of images that the captioner was not trained with. Right
 are those that agree with their references at least as well as the median caption, by CIDEr-D."""
-EPILOG = f"""examples:
+EPILOG = """examples:
   hf-ngsan calibrate --model runs/photographs/best --data images:flickr8k --split validation
   hf-ngsan caption --model runs/photographs/best photo.jpg --scores
 
-It writes confidence.json into the captioner's folder.
-
-{DATASETS}"""
+It writes confidence.json into the captioner's folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    check_data(options.data)
-    from ..io.processes import make_accelerator
     from ..loading.confidence import CONFIDENCE
-    from ..loading.models import find_model_folder, load_captioner
+    from ..loading.models import find_model_folder
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning_analysis import calibrate, write_calibration
 
@@ -41,8 +37,7 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"{folder} is a model of the Hub; calibrate a copy, a folder that save_pretrained wrote.")
     check_outputs({"--model": os.path.join(folder, CONFIDENCE)})
     find_model_folder(options.dual_encoder)
-    captioner, processor = load_captioner(options.model)
-    captioner.to(make_accelerator().device)
+    captioner, processor = load_on_device(options.model, "captioning")
     rows, training_rows = (
         rows_for(captioner, processor, load_rows(options.data, split, limit=options.limit), options.data)
         for split in (options.split, options.train_split)

@@ -13,13 +13,13 @@ from ..io.packaged import CAPTIONER, find_model_folder, is_model
 from . import arguments
 from .arguments import add_shared, user_path
 
-NOT_OF_GRAPHS = ("data", "engine", "generate", "modules", "prompt", "rerank_with", "save_attention", "scores", "text")
+NOT_OF_GRAPHS = ("data", "engine", "generate", "modules", "rerank_with", "save_attention", "scores", "text")
 MAX_IMAGES_OF_GRAPHS = 1000  # for more, importing torch, which may have a GPU, does not count
 SUMMARY = """Print a caption for each image or video.
 
 The images are files, URLs, folders or those of a dataset. Each line of the output has the name or id of an image, a tab
 and the caption."""
-EPILOG = f"""examples:
+EPILOG = """examples:
   hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
@@ -29,9 +29,7 @@ EPILOG = f"""examples:
 
 --generate takes the arguments of generate() of transformers, and those of three searches: required_words are in every
 caption (constrained beam search), num_beam_groups groups of beams avoid each other's words by diversity_penalty
-(diverse beam search), penalty_alpha prefers words that differ from those before them (contrastive search).
-
-{arguments.DATASETS}"""
+(diverse beam search), penalty_alpha prefers words that differ from those before them (contrastive search)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,9 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--split", "--limit", *arguments.GENERATION, "--json", "--output", "--skip-errors")
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--engine", default=None)  # which lets graphs beside the captioner caption
-    texts = parser.add_mutually_exclusive_group()
-    texts.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
-    texts.add_argument("--prompt", help='instruction, such as "<DETAILED_CAPTION>" for Florence-2')
+    text = "words that every caption begins with; or an instruction, of a model that follows one, such as Florence-2"
+    add("--text", "--prompt", metavar="WORDS", help=text)
     add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention of each word")
     rerank = "print the beam with the best sum of log-probability and similarity to the image by this dual encoder"
     add("--rerank-with", type=user_path, metavar="DUAL_ENCODER", help=rerank)
@@ -67,7 +64,6 @@ def check(options: argparse.Namespace, models: Sequence[str], inputs: Sequence[s
     """Raises an error, before torch comes, for options that exclude each other, and for missing files."""
     if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files or a dataset, with --data, and not both.")
-    arguments.check_data(options.data)
     if not options.skip_errors:
         arguments.check_files(*options.images)
     arguments.check_outputs({"--output": options.output}, inputs)
@@ -76,20 +72,16 @@ def check(options: argparse.Namespace, models: Sequence[str], inputs: Sequence[s
         find_model_folder(name)
 
 
-def takes_clips(model: str) -> bool:
-    """Returns whether a captioner reads videos in place of images."""
-    config = read_json_or_none(Path(find_model_folder(model)) / "config.json")
-    return isinstance(config, dict) and (config.get("vision_config") or {}).get("kind") == "frames"
-
-
 def paths_of_files(places: Iterable[str], model: str) -> Iterator[str]:
     """Yields paths and URLs, with each folder replaced by its images, or videos, that a captioner reads."""
     from ..data.images import SUFFIXES, VIDEO_SUFFIXES, sorted_files
 
     for place in places:
         if os.path.isdir(place):
-            suffixes = VIDEO_SUFFIXES if takes_clips(model) else SUFFIXES
-            yield from (str(Path(place, name)) for name in sorted_files(Path(place), suffixes))
+            config = read_json_or_none(Path(find_model_folder(model)) / "config.json")
+            takes_clips = isinstance(config, dict) and (config.get("vision_config") or {}).get("kind") == "frames"
+            names = sorted_files(Path(place), VIDEO_SUFFIXES if takes_clips else SUFFIXES)
+            yield from (str(Path(place, name)) for name in names)
         else:
             yield place
 
@@ -111,25 +103,29 @@ def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], path
 
 def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]) -> Iterator[Any]:
     from ..io.processes import make_accelerator
+    from ..loading.confidence import is_calibrated
     from ..loading.engines import use_engine
-    from ..loading.models import load_model
     from ..tasks.captioning_generation import caption_images, load_captioners
     from ..tasks.new_models import checked_generation
     from ..tasks.retrieval_search import Reranker
 
     model, processor = load_captioners(models)
     own: Any = model.generation_config
-    device = make_accelerator().device
     given: dict[str, Any] = checked_generation(arguments.generation_arguments(options), own, several=True)
-    given |= text_of(options, model, processor) | scores_of(options, model)
+    given |= {"text": options.text, "return_scores": options.json or options.scores}
+    if options.scores:
+        given["return_confidence"] = is_calibrated(model)
+        if not given["return_confidence"]:
+            message = "has no calibration, so its captions get no probability; make one with hf-ngsan calibrate."
+            print(f"hf-ngsan: {models[0]} {message}", file=sys.stderr)
     images, names = (paths, paths) if paths else rows_of_dataset(options, model, processor)
     if options.rerank_with is not None:
         beams = given.setdefault("num_beams", own.num_beams or 1)
         if beams < 2:
             raise ValueError("--rerank-with needs several beams; ask for them with --num-beams.")
-        dual_encoder, texts = load_model(options.rerank_with, "retrieval")
-        given |= {"reranker": Reranker(dual_encoder.to(device), texts), "num_return_sequences": beams}
-    use_engine(model.to(device), processor, options.engine or "torch")
+        reranker = Reranker(*arguments.load_on_device(options.rerank_with, "retrieval"))
+        given |= {"reranker": reranker, "num_return_sequences": beams}
+    use_engine(model.to(make_accelerator().device), processor, options.engine or "torch")
     return caption_images(
         model,
         processor,
@@ -140,37 +136,6 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
         batch_size=options.batch_size,
         **given,
     )
-
-
-def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str, str]:
-    """Returns the argument `text` of the pipeline; a ValueError for what this captioner does not take."""
-    from ..guests.captioners import guest_of
-    from ..loading.models import is_guest
-
-    text, kind = options.text if options.prompt is None else options.prompt, model.config.model_type
-    if text is None:
-        return {}
-    guest = guest_of(model, processor) if is_guest(model.config) else None
-    takes_prompts = guest is not None and guest.follows_prompts
-    if takes_prompts != (options.prompt is not None):
-        right = "an instruction with --prompt" if takes_prompts else "the beginning of its captions with --text"
-        raise ValueError(f"A {kind} model takes {right}.")
-    if guest is None and (unknown := processor.unknown_words(text)):
-        raise ValueError(f"--text has words that this captioner does not know: {', '.join(map(repr, unknown))}.")
-    return {"text": text}
-
-
-def scores_of(options: argparse.Namespace, model: Any) -> dict[str, bool]:
-    """Returns the arguments of the pipeline for scores; a note says if there is no confidence."""
-    from ..loading.confidence import is_calibrated
-
-    if not options.scores:
-        return {"return_scores": options.json}
-    has_confidence = is_calibrated(model)
-    if not has_confidence:
-        message = "has no calibration, so its captions get no probability; make one with hf-ngsan calibrate."
-        print(f"hf-ngsan: {options.model[0]} {message}", file=sys.stderr)
-    return {"return_scores": True, "return_confidence": has_confidence}
 
 
 def rows_of_dataset(options: argparse.Namespace, model: Any, processor: Any) -> tuple[Any, list[str]]:

@@ -49,6 +49,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.engines import use_engine
     from ..loading.models import find_model_folder, load_model
     from ..models.configuration_vision import lasting_name
+    from ..retrieval import IndexKind
     from ..tasks.retrieval_search import index_images
 
     images = find_images(options)
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
         images,
         options.output,
         name=options.model if options.model in packaged_models() else lasting_name(find_model_folder(options.model)),
-        kind=index_kind(options),
+        kind=None if options.index_type is None else IndexKind(options.index_type, dict(options.index_params)),
         accelerator=accelerator,
         **pick(options, "split", "batch_size", "num_workers", "images_per_shard", "skip_errors", "backend", "prune"),
     )
@@ -73,19 +74,10 @@ def run(options: argparse.Namespace) -> None:
     accelerator.end_training()
 
 
-def index_kind(options: argparse.Namespace) -> Any:
-    from ..retrieval import IndexKind
-
-    return None if options.index_type is None else IndexKind(options.index_type, dict(options.index_params))
-
-
 def find_images(options: argparse.Namespace) -> Any:
     from ..extraction import list_images
-    from ..retrieval import check_backend, check_new_index
+    from ..retrieval import check_new_index
 
-    kind = index_kind(options)
-    if options.backend is not None or kind is not None:
-        check_backend(options.backend or "", kind)
     check_new_index(Path(options.output))
     check_place(Path(options.output))
     return list_images(options.images, options.image_folder, options.split)

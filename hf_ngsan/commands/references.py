@@ -2,14 +2,12 @@
 
 import argparse
 
-from .arguments import DATA, DATASETS, add_shared, check_data, check_outputs
+from .arguments import DATA, add_shared, check_outputs
 
 SUMMARY = "Write the captions of a dataset as references for score."
-EPILOG = f"""examples:
+EPILOG = """examples:
   hf-ngsan references --data scenes --split test --output references.json
-  hf-ngsan score --predictions captions.json --references references.json
-
-{DATASETS}"""
+  hf-ngsan score --predictions captions.json --references references.json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    check_data(options.data)
     check_outputs({"--output": options.output}, [options.data])
     from ..data.coco_files import write_caption_file
     from ..tasks.caption_rows import load_rows

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from .arguments import check_outputs, user_path
+from .arguments import check_outputs, load_on_device, user_path
 
 DEFAULT_METRICS = ("cider_d", "bleu", "rouge_l", "cider")
 SUMMARY = "Score captions in a COCO result file against references."
@@ -81,8 +81,6 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
     """Returns CLIPScore and RefCLIPScore of captions, and those of each image under "per_image"."""
     from ..extraction import list_images
     from ..guests.dual_encoders import dual_encoder_of
-    from ..io.processes import make_accelerator
-    from ..loading.models import load_model
     from ..metrics.clip_score import ClipScore
 
     listed = list_images(options.references, options.image_folder)
@@ -90,8 +88,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
     missing = [image_id for image_id in ids if str(image_id) not in places]
     if missing:
         raise ValueError(f"{options.references} names no image file of image {missing[0]}, which --clip-score needs.")
-    model, processor = load_model(options.clip_score, "retrieval")
-    encoder = dual_encoder_of(model.to(make_accelerator().device), processor)
+    encoder = dual_encoder_of(*load_on_device(options.clip_score, "retrieval"))
     images = [places[str(image_id)] for image_id in ids]
     metric = ClipScore(encoder, truncate=options.truncate_captions)
     return metric.compute(predictions=predictions, images=images, references=references, per_image=True)

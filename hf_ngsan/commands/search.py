@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..io.messages import printable
 from ..io.packaged import find_model_folder
-from .arguments import check_files, check_outputs, pick, positive_int, user_path
+from .arguments import check_files, check_outputs, load_on_device, pick, positive_int, user_path
 
 SUMMARY = """Find images of an index by words or by another image.
 
@@ -69,13 +69,11 @@ def hits_by_graph(options: argparse.Namespace, indexes: list) -> list | None:
 
 def hits_by_model(options: argparse.Namespace, indexes: list) -> list:
     """Returns what the model finds, and draws it if a figure is wanted."""
-    from ..io.processes import make_accelerator
-    from ..loading.models import load_model
     from ..tasks.retrieval_search import draw_hits, search_images
 
-    model, processor = load_model(options.model or indexes[0].description.model, "retrieval")
+    model, processor = load_on_device(options.model or indexes[0].description.model, "retrieval")
     hits = search_images(
-        model.to(make_accelerator().device),
+        model,
         processor,
         indexes,
         backend="exact" if options.exact else None,

@@ -5,7 +5,7 @@ import signal
 import sys
 
 from ..io.packaged import CAPTIONER
-from .arguments import MODEL, add_shared, at_most, pick, positive_int
+from .arguments import MODEL, add_shared, at_most, load_on_device, pick, positive_int
 
 SUMMARY = """Serve a captioner over HTTP.
 
@@ -47,18 +47,15 @@ def run(options: argparse.Namespace) -> None:
         from ..serving import BoundedServer, ServingLimits, create_app
     except ImportError:
         raise ValueError('hf-ngsan serve needs FastAPI and uvicorn: pip install "hf-ngsan[serve]".') from None
-    from ..io.processes import make_accelerator
-    from ..loading.engines import use_engine
-    from ..loading.models import load_captioner, reads_images
+    from ..loading.models import reads_images
     from ..loading.pipelines import CaptioningPipeline
     from ..serving.hosts import OwnHosts, listen
 
     listen(options.host, options.port).close()  # before the model is loaded
-    model, processor = load_captioner(options.model)
+    model, processor = load_on_device(options.model, "captioning", options.engine)
     if not reads_images(model.config):
         raise ValueError(f"{options.model} reads no images; give it a vision encoder with hf-ngsan attach-vision.")
     limits = ServingLimits(**pick(options, *LIMITS, "batch_size", "wait_ms"))
-    use_engine(model.to(make_accelerator().device), processor, options.engine)
     with listen(options.host, options.port) as listening:
         pipeline = CaptioningPipeline(model=model, processor=processor)
         app = OwnHosts(create_app(pipeline, limits, name=options.model), options.host, options.allowed_host)

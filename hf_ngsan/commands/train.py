@@ -5,17 +5,15 @@ import os
 import sys
 from typing import Any
 
-from .arguments import DATASETS, add_shared, user_path
+from .arguments import add_shared, user_path
 
 SUMMARY = "Train a model from a training config."
-EPILOG = f"""examples:
+EPILOG = """examples:
   hf-ngsan train --config ngsan/scenes
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR training.seed=1
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR --resume
   hf-ngsan train --config ngsan/scenes --stage auto
-
-{DATASETS}"""
-TO_SAVE_MEMORY = "use --resume, more training.gradient_accumulation_steps or a lower evaluation.batch_size, or "
+  hf-ngsan datasets    # kinds of datasets, for data.spec"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -33,13 +33,10 @@ def run(options: argparse.Namespace) -> int:
     arguments.check_files(options.input)
     arguments.check_outputs({"--output": options.output}, [options.input])
     from ..data.parallel_text import decoded_lines, lines_of, name_lines
-    from ..io.processes import make_accelerator
-    from ..loading.models import load_model
     from ..tasks.new_models import checked_generation
     from ..tasks.translation import count_tokens, translate_batch
 
-    model, tokenizer = load_model(options.model, "translation")
-    model.to(make_accelerator().device)
+    model, tokenizer = arguments.load_on_device(options.model, "translation")
     generation = checked_generation(arguments.generation_arguments(options), model.generation_config)
     sentences = options.texts or (
         lines_of(Path(options.input)) if options.input else decoded_lines(sys.stdin.buffer, "the standard input")

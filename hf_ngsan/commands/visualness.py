@@ -7,14 +7,12 @@ from . import arguments
 from .arguments import add_shared, positive_int, user_path
 
 SUMMARY = "Print how visual each word of a captioner is (RSTNet)."
-EPILOG = f"""examples:
+EPILOG = """examples:
   hf-ngsan visualness --model runs/rstnet --data features:features --min-count 5
   hf-ngsan visualness --model runs/rstnet --data images:photos --limit 20 --figures figures
 
 The table has a line for each word, the most visual one first: word, visualness from 0 to 1 (mean over occurrences), its
-occurrences, and the standard deviation. The figures are words.png and, for the caption of each image, ID.png.
-
-{arguments.DATASETS}"""
+occurrences, and the standard deviation. The figures are words.png and, for the caption of each image, ID.png."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,19 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    arguments.check_data(options.data)
     arguments.check_figures("--figures", options.figures, [options.data])
-    from ..io.processes import make_accelerator
-    from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning_analysis import captions_with_visualness, table_of_words
     from ..tasks.new_models import checked_generation
     from ..visualization import plot_visual_words, plot_visualness, save_figure
 
-    model, processor = load_captioner(options.model)
+    model, processor = arguments.load_on_device(options.model, "captioning")
     loaded = load_rows(options.data, options.split, with_captions=False, limit=options.limit)
     captions = captions_with_visualness(
-        model.to(make_accelerator().device),
+        model,
         processor,
         rows_for(model, processor, loaded, options.data),
         batch_size=options.batch_size,

@@ -8,7 +8,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partialmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -60,15 +60,9 @@ class DualEncoder:
         return dict(self.processor.image_processor(images=list(map(load_image, images)), return_tensors="pt"))
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of texts, cut at [`longest_text`]; raises a ValueError if none of them has a token."""
-        inputs = self.processor.tokenizer(
-            list(texts), padding=self.padding, truncation=True, max_length=self.longest_text, return_tensors="pt"
-        )
-        if not inputs["input_ids"].shape[1]:
-            raise ValueError(
-                f"The tokenizer of this {self.model.config.model_type} model finds no token in {texts!r:.80}."
-            )
-        return dict(inputs)
+        """Returns the inputs of texts, cut at [`longest_text`]."""
+        cut = {"padding": self.padding, "truncation": True, "max_length": self.longest_text}
+        return dict(self.processor.tokenizer(list(texts), **cut, return_tensors="pt"))
 
     def embed_images(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Returns embeddings of images, float32 `(images, dimension)` of length 1, with a graph where one is built."""
@@ -82,12 +76,7 @@ class DualEncoder:
         parameters = inspect.signature(features_of).parameters.values()
         names = {given.name for given in parameters if given.kind is not given.VAR_KEYWORD} or inputs.keys()
         features = features_of(**{name: self.placed(value) for name, value in inputs.items() if name in names})
-        pooled = getattr(features, "pooler_output", features)
-        if not torch.is_tensor(pooled):  # BLIP-2 has both functions and no space of images and texts
-            raise ValueError(
-                f"A {type(self.model).__name__} has no common space of images and texts; give another model."
-            )
-        return normalize(pooled.float(), dim=-1)
+        return normalize(getattr(features, "pooler_output", features).float(), dim=-1)
 
     @property
     def loss_parameters(self) -> list[torch.nn.Parameter]:
@@ -204,15 +193,15 @@ class ExportedDualEncoder(DualEncoder):
     def dimension(self) -> int:
         return self.model.settings["dimension"]
 
+    @property
+    def padding(self) -> str:  # type: ignore[override]
+        return "max_length" if self.model.settings["fixed_length"] else "longest"
+
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
         from ..data.vocabulary import with_words
 
-        tokenizer, is_own = self.processor.tokenizer, self.model.config.model_type in own_model_types()
-        padding = "max_length" if self.model.settings["fixed_length"] else "longest"
-        texts = with_words(tokenizer, texts) if is_own else list(texts)
-        return dict(
-            tokenizer(texts, padding=padding, truncation=True, max_length=self.longest_text, return_tensors="pt")
-        )
+        is_own = self.model.config.model_type in own_model_types()
+        return super().text_inputs(with_words(self.processor.tokenizer, texts) if is_own else texts)
 
 
 class ExportedModel(torch.nn.Module):
@@ -239,19 +228,14 @@ class ExportedModel(torch.nn.Module):
         # Among the weights, so that the fingerprint of an index is that of these very graphs.
         self.register_buffer("checksum", torch.tensor(list(digest.digest()), dtype=torch.uint8))
 
-    device = torch.device("cpu")
-    dtype = torch.float32
+    device, dtype = torch.device("cpu"), torch.float32
 
-    def get_image_features(self, **inputs: torch.Tensor) -> torch.Tensor:
-        return self.run("image", inputs)
-
-    def get_text_features(self, **inputs: torch.Tensor) -> torch.Tensor:
-        return self.run("text", inputs)
-
-    def run(self, tower: str, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    def run(self, tower: str, **inputs: torch.Tensor) -> torch.Tensor:
         session = self.sessions[tower]
         arrays = {given.name: inputs[given.name].cpu().numpy() for given in session.get_inputs()}
         return torch.from_numpy(session.run(None, arrays)[0])
+
+    get_image_features, get_text_features = partialmethod(run, "image"), partialmethod(run, "text")
 
 
 def is_exported(folder: str | Path) -> bool:

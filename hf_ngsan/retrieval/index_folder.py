@@ -9,7 +9,7 @@ backend.json                    the search backend
 usearch/, milvus/               its graph (GraphSearch), or list of rows (MilvusSearch)
 ```
 
-Opening an index compares names and sizes of its files; `hf-ngsan inspect --verify` compares their checksums.
+Opening an index compares names and sizes of its files; `hf-ngsan inspect` compares their checksums.
 """
 
 import hashlib

@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,15 @@ from huggingface_hub import EvalResult, ModelCardData, metadata_load
 from transformers import PreTrainedModel
 
 from ..data.errors import DataError
-from ..io.files import read_json_or_none, sha256, write_text_atomically
+from ..io.files import read_json_or_none, sha256, write_output, write_text_atomically
 from ..io.packaged import CARD, INITIALIZED_FROM, Source, licence_of, packaged_models, sources_of
-from ..loading.hub import is_of_transformers, needs_the_package
-from ..loading.models import ModelFolderError, auto_classes_of, find_model_folder, load_config, task_of
+from ..loading.hub import is_of_transformers, needs_the_package, write_self_test
+from ..loading.models import ModelFolderError, auto_classes_of, find_model_folder, load_config, load_model, task_of
 from ..models.image_processing_captioning import load_image
 from ..registry import MODEL_TYPES
 from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
 from ..tasks.captioning_generation import caption_images
-from ..tasks.registry import TASKS, task_class
+from ..tasks.registry import TASKS, fingerprints_of, task_class
 from ..training.config import TrainingConfig, load_training_config, read_yaml
 from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG
 from ..training.task import Evaluation, Task
@@ -77,19 +76,6 @@ class CardFacts:
     language: str | None = None  # of the captions, such as "en"
 
 
-def fingerprints_of(task: type[Task], evaluation: Evaluation, generation: Mapping, options: Mapping) -> dict[str, str]:
-    """Returns the settings that each score depends on, such as `cider_d|beams:3|max:20|tok:ptb|hf-ngsan:0.1.0`."""
-    fingerprints = {}
-    for metric in evaluation.scores:
-        settings = {
-            **task.comparable_settings(metric, generation, options),
-            "signature": evaluation.signatures.get(metric),
-        }
-        parts = [f"{name}:{value}" for name, value in settings.items() if value is not None]
-        fingerprints[metric] = "|".join([metric, *parts, f"hf-ngsan:{version('hf-ngsan')}"])
-    return fingerprints
-
-
 def weights_checksum(folder: str | Path) -> str:
     """Returns a checksum of the weights in a model's folder."""
     digest = hashlib.sha256()
@@ -98,10 +84,22 @@ def weights_checksum(folder: str | Path) -> str:
     return digest.hexdigest()
 
 
-def record_evaluation(folder: str | Path, evaluation: RecordedEvaluation) -> None:
-    """Adds an evaluation to the record in a model's folder; it replaces one of the same rows and settings."""
-    kept = [other for other in read_evaluations(folder) if not is_of_the_same(other, evaluation)]
-    write_evaluations(folder, [*kept, evaluation])
+def record(
+    models: Sequence[str], data: str, split: str, evaluation: Evaluation, file: str | os.PathLike | None = None
+) -> None:
+    """Writes an evaluation of [`~hf_ngsan.tasks.evaluate`] into the model's folder, for its card, or into a file.
+
+    In the folder it replaces one of the same rows and settings, and a self-test is written too.
+    """
+    folder = Path(find_model_folder(models[0]))
+    facts: Any = {"rows": evaluation.rows, "scores": dict(evaluation.scores), "fingerprints": evaluation.fingerprints}
+    recorded = RecordedEvaluation(data, split, **facts, weights=weights_checksum(folder))
+    if file is not None:
+        write_output(file, json.dumps({"model": models, **asdict(recorded)}, indent=1) + "\n")
+    else:
+        kept = [other for other in read_evaluations(folder) if not is_of_the_same(other, recorded)]
+        write_evaluations(folder, [*kept, recorded])
+        write_self_test(*load_model(folder), folder)
 
 
 def write_evaluations(folder: str | Path, evaluations: Sequence[RecordedEvaluation]) -> None:

@@ -20,12 +20,22 @@ from transformers import PreTrainedModel
 
 from ..exporting.onnx_folder import copy_graphs
 from ..io.files import sha256, write_text_atomically
+from ..io.folders import write_folder_atomically
 from ..loading.hub import needs_the_package, save_for_hub
-from ..loading.models import ModelFolderError
+from ..loading.models import ModelFolderError, find_model_folder, load_model
 from ..training.output_folder import TRAINING_CONFIG
 from ..visualization import MissingPlotsError, save_figure
 from ..visualization.plots import plot_training_curve
-from .cards import CARD, TRAINING_CURVE, CardFacts, weights_checksum, write_card, write_evaluations
+from .cards import (
+    CARD,
+    TRAINING_CURVE,
+    CardFacts,
+    collect_card_facts,
+    weights_checksum,
+    write_card,
+    write_evaluations,
+    write_examples,
+)
 
 HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
 """Source of `handler.py` of a captioner, for the Inference Endpoints of the Hub."""
@@ -67,7 +77,7 @@ def push_to_hub(
 ) -> CommitInfo:
     """Uploads a model, its processor, the code of both and a card, in one commit.
 
-    The card describes the model by its configuration; that of `hf-ngsan push` also has its training and evaluation.
+    The card describes the model by its configuration; that of [`push`] also has its training and evaluation.
 
     Args:
         model, processor: see [`save_for_hub`].
@@ -85,6 +95,55 @@ def push_to_hub(
     with TemporaryDirectory() as folder:
         write_checkpoint(model, processor, folder, repo_id, tags=tags, max_shard_size=max_shard_size)
         return upload_checkpoint(folder, repo_id, **options)
+
+
+def push(
+    name: str,
+    repo_id: str,
+    folder: str | Path | None = None,
+    *,
+    runs: Sequence[str] = (),
+    examples: str | None = None,
+    license: str | None = None,
+    **options: Any,
+) -> CommitInfo | None:
+    """Uploads a model by its name; the card has its training, its recorded scores and examples.
+
+    Args:
+        name: folder of a model or a training run, or name of a packaged model.
+        repo_id: see [`push_to_hub`].
+        folder: a new folder, into which the files are written; nothing is uploaded then.
+        runs: training runs with other seeds, for means and standard deviations.
+        examples: dataset of which the card shows the first test images with their captions.
+        license: licence of the weights, such as `"cc-by-4.0"`; by default that of their sources.
+        options: `private` and `overwrite`, see [`upload_checkpoint`].
+
+    Raises:
+        ValueError, UploadError: see [`push_to_hub`]; or an argument that would change nothing in a card that is there.
+    """
+    validate_repo_id(repo_id)
+    repo_id = full_name(repo_id) if folder is None else repo_id
+    # before the model is loaded, since it refuses links to files elsewhere
+    facts = collect_card_facts(name, runs, license=license)
+    given = [
+        f"--{option}" for option, value in {"license": license, "runs": runs, "examples": examples}.items() if value
+    ]
+    if facts.own_card is not None and given:
+        raise ValueError(f"{name} has a README.md, uploaded unchanged: edit it, and omit {', '.join(given)}.")
+    model, processor = load_model(name)
+
+    def write(target: Path) -> None:
+        shown = {} if examples is None else write_examples(model, processor, examples, target)
+        source = Path(find_model_folder(name))
+        write_checkpoint(model, processor, target, repo_id, facts=replace(facts, examples=shown), source=source)
+        check_checkpoint(target)
+
+    if folder is not None:
+        write_folder_atomically(Path(folder), write, manifest=False)
+        return None
+    with TemporaryDirectory() as target:
+        write(Path(target))
+        return upload_checkpoint(target, repo_id, **options)
 
 
 def full_name(repo_id: str, token: bool | str | None = None) -> str:

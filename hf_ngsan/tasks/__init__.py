@@ -6,6 +6,7 @@ from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .captioning import CaptioningConfig, CaptioningTask
+    from .captioning_analysis import explain_counterfactual
     from .captioning_files import CaptionedImage
     from .captioning_generation import (
         CaptionEvaluation,
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
         generate_captions,
     )
     from .captioning_models import attach_vision, new_captioner
+    from .inspection import inspect
     from .new_models import checked_generation
     from .question_answering import (
         AnsweredQuestion,
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
         answer_questions,
         predict_answers,
     )
-    from .registry import load_training_config, register_task, task_class, train
+    from .registry import evaluate, load_training_config, register_task, task_class, train
     from .retrieval import PairEmbeddings, RetrievalConfig, RetrievalTask, embed_pairs, new_dual_encoder
+    from .retrieval_search import explain_pair
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -4,6 +4,7 @@ import base64
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,6 +17,7 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ..data import DataError, draw_scene
 from ..data.collator import visual_arguments
 from ..data.scenes.scoring import relation_swaps, score_swaps
 from ..guests.dual_encoders import dual_encoder_of
@@ -27,6 +29,7 @@ from ..metrics import CiderD
 from ..models.attention_maps import word_attention, word_visualness_pairs
 from ..models.text_scores import text_scores
 from ..training.batches import map_sharded, take
+from ..visualization import plot_counterfactual, save_figure
 from .captioning_generation import generate_captions, greedily
 
 
@@ -98,10 +101,22 @@ class Captioned:
     boxes: list[list[float]]
 
 
-def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> list[Captioned]:
-    """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both."""
-    captioned, sequences = [], None
-    for given in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
+def explain_counterfactual(
+    model: Any,
+    processor: Any,
+    row: Mapping[str, Any],
+    change: str,
+    region: int = 0,
+    other: int = 1,
+    figure: str | Path | None = None,
+) -> dict[str, Any]:
+    """Returns what a change of a region's box changes in the caption of a row, as JSON; draws it into a file.
+
+    The changes are those of [`change_boxes`]; `before` and `after` have the fields of [`Captioned`].
+    """
+    sides, sequences = [], None
+    boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
+    for given in (boxes, change_boxes(boxes, change, region, other).astype(np.float32)):
         inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
         with torch.inference_mode():
             generated = model.generate(**inputs)
@@ -110,8 +125,16 @@ def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np
         [(_, attention)] = word_attention(model, processor.tokenizer, inputs, sequences)
         [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
         words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
-        captioned.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
-    return captioned
+        sides.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
+    before, after = sides
+    if figure is not None:
+        names = list(row.get("objects") or map(str, range(len(boxes))))
+        images = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
+        with suppress(DataError):  # of rows that are no scenes; COCO layouts have names of objects too
+            relation_swaps(row)
+            images = [draw_scene({**row, "visual_boxes": np.asarray(side.boxes)}) for side in sides]
+        save_figure(plot_counterfactual(images, before, after, names), figure)
+    return {"image_id": int(row["image_id"]), "change": change, "before": asdict(before), "after": asdict(after)}
 
 
 def score_counterfactuals(model: PreTrainedModel, processor: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

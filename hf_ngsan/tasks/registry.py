@@ -1,8 +1,9 @@
 """The tasks by name, and what works for models of any task, since the model type decides the task."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pkgutil import resolve_name
 from typing import Any
 
@@ -10,13 +11,16 @@ import torch
 from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
-from ..loading.models import is_guest, load_config, task_of
+from ..io.processes import make_accelerator
+from ..languages import language_of
+from ..loading.engines import use_engine
+from ..loading.models import ModelFolderError, is_guest, load_config, task_of
 from ..models.attention_maps import evaluation_mode
 from ..registry import MODEL_TYPES
 from ..training.config import ConfigError, TrainingConfig, suggestion
 from ..training.config import load_training_config as load_training_config_of_class
-from ..training.run import TrainingResult, run_task
-from ..training.task import InputRoles, Task
+from ..training.run import TrainingResult, load_split, run_task
+from ..training.task import Evaluation, InputRoles, Task
 
 TASKS: dict[str, str | type[Task]] = {
     "captioning": "hf_ngsan.tasks.captioning:CaptioningTask",
@@ -63,6 +67,71 @@ def load_training_config(path: str | os.PathLike, overrides: Iterable[str] = ())
 def train(config: TrainingConfig, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
     """Trains the model that a training config describes; see [`~hf_ngsan.training.run.run_task`]."""
     return run_task(task_class_of(config.model)(config), resume=resume, overwrite=overwrite)
+
+
+def evaluate(
+    models: str | Sequence[str],
+    data: str,
+    split: str = "test",
+    *,
+    limit: int | None = None,
+    batch_size: int = 64,
+    engine: str = "torch",
+    **options: Any,
+) -> Evaluation:
+    """Scores a model, or an ensemble, of any task on a split of a dataset; the scores are those of the training log.
+
+    ```python
+    evaluation = evaluate("runs/scenes", "scenes", num_beams=3)
+    evaluation.scores["cider_d"]
+    evaluation.save("captions.json")
+    ```
+
+    Args:
+        models: folder of a model, or name on the Hub; or several captioners, which are an ensemble.
+        data: a dataset, see [`~hf_ngsan.data.load_data`]; its first `limit` images.
+        engine: see [`~hf_ngsan.loading.use_engine`].
+        options: of the task's `evaluate`, such as `metrics`, and arguments of `generate()` of a model that writes text.
+
+    Raises:
+        ValueError: a model is of no task or of another one, the rows are not for it, or an option has no such value.
+    """
+    models = [models] if isinstance(models, str) else models
+    config = load_config(models[0])
+    name = str(task_of(config))
+    if name not in TASKS:
+        raise ModelFolderError(f"{models[0]} holds a {config.model_type} model, which no task evaluates.")
+    kind, accelerator = task_class(name), make_accelerator()
+    if len(models) > 1 and not kind.can_ensemble:
+        raise ValueError(f"{models[0]} is {kind.model_noun}, which is evaluated alone; give one model.")
+    model: Any
+    model, processor = kind.load(models, name)
+    use_engine(model.to(accelerator.device), processor, engine)
+    sections = {
+        "model": {"init_from": models[0]},
+        "data": {"spec": data, "limit": limit},
+        "evaluation": {"batch_size": batch_size},
+    }
+    task = kind(kind.config_class.from_dict(sections, "the command line"))
+    rows = task.evaluation_rows(model, processor, load_split(task.load_rows, split, data))
+    evaluation = task.evaluate_all(model, processor, rows, accelerator, **options)
+    generation: Any = getattr(model, "generation_config", None)
+    settings = {} if generation is None else generation.to_dict()
+    options = {"language": language_of(getattr(processor, "tokenizer", None)), **options}
+    return replace(evaluation, rows=len(rows), fingerprints=fingerprints_of(kind, evaluation, settings, options))
+
+
+def fingerprints_of(task: type[Task], evaluation: Evaluation, generation: Mapping, options: Mapping) -> dict[str, str]:
+    """Returns the settings that each score depends on, such as `cider_d|beams:3|max:20|tok:ptb|hf-ngsan:0.1.0`."""
+    fingerprints = {}
+    for metric in evaluation.scores:
+        settings = {
+            **task.comparable_settings(metric, generation, options),
+            "signature": evaluation.signatures.get(metric),
+        }
+        parts = [f"{name}:{value}" for name, value in settings.items() if value is not None]
+        fingerprints[metric] = "|".join([metric, *parts, f"hf-ngsan:{version('hf-ngsan')}"])
+    return fingerprints
 
 
 TOLERANCE = 1e-5  # of a log-probability: the rounding in float32

@@ -24,9 +24,13 @@ from ..io import folders
 from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
+from ..models.attention_maps import attention_maps
+from ..models.image_processing_captioning import load_image
 from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, open_backend, search_current
 from ..retrieval.index_folder import DESCRIPTION, IndexDescription, check_new_index, read_description
-from ..visualization import plot_contact_sheet, save_figure
+from ..visualization import Match, explain_match, plot_contact_sheet, plot_match, save_figure
+from ..visualization.heads import explain_match_of_guest
+from ..visualization.plots import FIGURE_SIDE
 
 MAX_IMAGES_PER_SHARD = 1000  # which a killed process may have to embed again
 THUMBNAIL_SIDE = 160  # pixels of the longer side
@@ -109,6 +113,28 @@ def draw_hits(index: IndexFolder | Sequence[IndexFolder], hits: Sequence[Hit], t
     images = [None if thumbnail is None else Image.open(io.BytesIO(thumbnail)) for thumbnail in stored]
     labels = [f"{hit.score:.3f}  {Path(hit.name).name}" for hit in hits]
     save_figure(plot_contact_sheet(images, labels, title), path)
+
+
+def explain_pair(model: Any, processor: Any, image: Any, text: str, figure: str | Path | None = None) -> Match:
+    """Returns the share of each attention head of a dual encoder in the similarity of an image and a text.
+
+    Args:
+        image: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
+        figure: file in which the heads are drawn over image and words.
+    """
+    image = load_image(image)
+    if is_guest(model.config):
+        match = explain_match_of_guest(dual_encoder_of(model, processor), image, text)
+    else:
+        check_query(processor, text)
+        match = explain_match(model, processor.tokenizer, processor(images=image, text=text).to(model.device))
+    if figure is not None:
+        image.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
+        maps = np.zeros((0, image.height, image.width))
+        if len(match.image_weights) and match.boxes is not None:
+            maps = attention_maps(match.image_weights, match.boxes, *image.size)
+        save_figure(plot_match(image, maps, match), figure)
+    return match
 
 
 class Reranker:

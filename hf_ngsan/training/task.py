@@ -105,6 +105,8 @@ class Evaluation:
     signatures: Mapping[str, str] = field(default_factory=dict)  # of a library that computed scores, by metric
     results: Sequence[Any] = ()  # of each row, as JSON values; a task with other outputs overrides `save`
     report: Mapping[str, Any] | None = None  # JSON for `hf-ngsan evaluate` to print; by default the scores
+    rows: int | None = None  # their number, and the settings of each score, which `hf_ngsan.tasks.evaluate` adds
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the results into a file, whole or not at all."""

@@ -3,6 +3,7 @@
 from safetensors.torch import load_file, save_file
 
 from hf_ngsan.cli import main
+from hf_ngsan.commands.arguments import print_skipped
 from tests.tasks.tiny import DATA
 
 from .running import fails
@@ -22,6 +23,12 @@ def test_mistakes_are_told_once_before_processes_are_started(run, config, tmp_pa
     assert not started
     assert main([str(argument) for argument in evaluate]) == 7
     assert started == [(["-m", "hf_ngsan.cli", *map(str, evaluate)], 2)]
+
+
+def test_of_many_reasons_the_first_are_printed_and_the_others_counted(capsys):
+    print_skipped([f"photo {number}" for number in range(25)], "features")
+    *first, last = capsys.readouterr().out.splitlines()
+    assert len(first) == 20 and "photo 19" in first[-1] and "5 more" in last and "features/skipped.json" in last
 
 
 def test_a_model_folder_that_is_missing_or_half_written(run, tmp_path, capsys):

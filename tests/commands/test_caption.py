@@ -122,6 +122,9 @@ def test_attention_goes_into_a_folder(capsys, captioner, scene_captioner, photog
     plain = captions(capsys, "--model", captioner, *photographs[:2])
     assert captions(capsys, "--model", captioner, *photographs[:2], "--save-attention", tmp_path / "new/maps") == plain
     assert sorted(path.stem for path in (tmp_path / "new/maps").iterdir()) == [path.stem for path in photographs[:2]]
+    maps = ["--save-attention", tmp_path / "maps"]
+    record = json.loads(prints(capsys, "caption", "--model", captioner, photographs[0], *maps, "--json"))
+    assert record["attention"] == str(tmp_path / "maps/photo0.png")
     with Image.open(tmp_path / "new/maps/photo0.png") as figure:
         assert min(figure.size) > 100
     captions(capsys, "--model", captioner, "--data", photo_data, "--limit", 1, "--save-attention", tmp_path / "ids")
@@ -147,9 +150,9 @@ def test_an_image_that_cannot_be_read(capsys, captioner, photographs, tmp_path):
 
 
 def test_beginnings_that_no_caption_can_have(capsys, captioner, photographs):
-    for skips in ([], ["--skip-errors"]):
-        message = fails(capsys, "caption", "--model", captioner, photographs[0], "--text", "a zebra", *skips)
-        assert "--text" in message and "'zebra'" in message
+    command = ["caption", "--model", str(captioner), str(photographs[0]), "--text", "a zebra"]
+    assert "'zebra'" in fails(capsys, *command)
+    assert main([*command, "--skip-errors"]) == 2 and "'zebra'" in capsys.readouterr().err
 
 
 def test_what_does_not_go_together(capsys, captioner, scene_captioner, photographs, photo_data):
@@ -209,6 +212,9 @@ def test_captions_are_printed_or_written_with_scores(captioner, photographs, tmp
     (tmp_path / "broken.png").write_bytes(b"nothing")
     command = ["caption", "--model", captioner, *files, tmp_path / "broken.png", "--skip-errors"]
     plain = dict(line.split("\t") for line in prints(capsys, *command).splitlines())
+    assert main([*map(str, command), "--scores"]) == 0
+    output, errors = capsys.readouterr()
+    assert [len(line.split("\t")) for line in output.splitlines()] == [3, 3, 2] and "calibrate" in errors
     records = [json.loads(line) for line in prints(capsys, *command, "--json").splitlines()]
     pipeline = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
     for record, file in zip(records, files, strict=False):

@@ -4,6 +4,7 @@ from datasets import load_from_disk
 
 from tests.commands.running import fails, prints
 from tests.data.formats.files import tsv_line, write_pth, write_tsv
+from tests.data.formats.test_annotations import write_karpathy
 
 
 def test_a_file_becomes_a_folder_with_a_summary(tmp_path, capsys):
@@ -34,3 +35,9 @@ def test_the_split_and_the_size_of_shards_are_those_that_are_named(tmp_path, cap
         prints(capsys, "convert", path, "--output", tmp_path / name, *options)
         assert len([*(tmp_path / name).glob("*.arrow")]) == shards
     assert first_row(tmp_path / "three")["split"] == "val" and first_row(tmp_path / "one").get("split") is None
+
+
+def test_annotations_are_converted_alone(tmp_path, capsys):
+    text = prints(capsys, "convert", write_karpathy(tmp_path / "split.json"), "--output", tmp_path / "out")
+    assert "3 rows" in text and "0 skipped" in text
+    assert "captions" in first_row(tmp_path / "out")

@@ -3,6 +3,7 @@
 import json
 import os
 
+from hf_ngsan import RSTNetLanguageModelConfig
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from tests.tasks.tiny import DATA
@@ -31,8 +32,15 @@ def test_evaluate_computes_the_metrics_asked_for(run, capsys):
     assert json.loads(capsys.readouterr().out).keys() == {"rouge_l", "objects", "symmetric", "directional"}
 
 
-def test_other_mistakes_of_evaluate(run, tmp_path, capsys):
+def test_other_mistakes_of_evaluate(run, vision, dual_encoder, tmp_path, capsys):
     model = ["--model", run]
+    assert "--record" in fails(capsys, "evaluate", "--model", run, run, "--data", SPEC, "--record")
+    assert "no task" in fails(capsys, "evaluate", "--model", vision, "--data", SPEC)
+    assert "alone" in fails(capsys, "evaluate", "--model", dual_encoder, dual_encoder, "--data", SPEC)
+    assert "--folds" in fails(capsys, "evaluate", *model, "--data", SPEC, "--folds", 2)
+    RSTNetLanguageModelConfig().save_pretrained(tmp_path / "words")
+    output = ["--output", tmp_path / "new.json"]
+    assert "--output" in fails(capsys, "evaluate", "--model", tmp_path / "words", "--data", SPEC, *output)
     assert "split" in fails(capsys, "evaluate", *model, "--data", SPEC, "--split", "tset")
     assert "'sise'" in fails(capsys, "evaluate", *model, "--data", "scenes:sise=4")
     assert "meteorite" in fails(capsys, "evaluate", *model, "--data", SPEC, "--metrics", "meteorite")

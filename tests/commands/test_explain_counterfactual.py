@@ -9,7 +9,7 @@ from hf_ngsan.tasks.captioning_analysis import change_boxes
 from tests.tables import each_row
 from tests.tasks.tiny import DATA
 
-from .running import prints
+from .running import fails, prints
 
 SPEC = DATA["spec"]
 BOXES = np.array([[0.1, 0.2, 0.3, 0.6], [0.5, 0.5, 0.9, 0.7]])
@@ -43,6 +43,16 @@ def test_a_change_is_told_as_json_and_drawn(run, tmp_path, capsys, kind):
     assert weights.shape == (len(before["words"]), len(row["visual_boxes"]))
     np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-4)
     assert not figure or figure[1].stat().st_size > 1000
+
+
+def test_what_does_not_go_together(run, tmp_path, capsys):
+    change = ["--counterfactual", "score", "--data", SPEC]
+    assert "--data" in fails(capsys, "explain", "--model", run, "photo.png", *change)
+    assert "IMAGE" in fails(capsys, "explain", "--model", run, "photo.png", *change)
+    assert "image" in fails(capsys, "explain", "--model", run, "photo.png")
+    assert "--figure" in fails(capsys, "explain", "--model", run, *change, "--figure", tmp_path / "score.png")
+    videos = ["--data", "moving_scenes:size=4,validation=2,test=2"]
+    assert "visual_boxes" in fails(capsys, "explain", "--model", run, *change[:2], *videos)
 
 
 def test_scores_of_scenes(run, tmp_path, capsys):

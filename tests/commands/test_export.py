@@ -1,12 +1,15 @@
 """`hf-ngsan export`: exported captioners as a person makes and checks them."""
 
 import json
+import sys
+
+import pytest
 
 from hf_ngsan import MCANConfig, MHSANConfig
 from hf_ngsan.cli import main
-from hf_ngsan.commands.export import data_of
 from hf_ngsan.exporting import Captioner, graphs
-from hf_ngsan.loading.models import save_model
+from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.sharing.export import data_of
 from tests.commands.running import fails, prints
 from tests.exporting import eager
 from tests.models.tiny import tiny_captioner, tiny_processor
@@ -21,7 +24,7 @@ def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
     to_target = ("--output", tmp_path / "exported")
     assert str(tmp_path / "gone") in fails(capsys, "export", "--model", tmp_path / "gone", *to_target)
     assert "already" in fails(capsys, "export", "--model", model, "--output", model)
-    assert "--data" in fails(capsys, "export", "--model", model, *to_target, "--check")
+    assert "dimension" in fails(capsys, "export", "--model", model, *to_target, "--check")
     MHSANConfig().save_pretrained(tmp_path / "encoder")
     assert "dual encoder" in fails(capsys, "export", "--model", tmp_path / "encoder", *to_target, "--check")
     assert "vision encoder" in fails(capsys, "export", "--model", model)
@@ -56,6 +59,15 @@ def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monke
     assert "3 captions differ" in capsys.readouterr().out
 
 
+def test_graphs_need_their_runtime(dual_encoder, vision, tmp_path, capsys, monkeypatch):
+    eager.use_eager_graphs(monkeypatch)
+    assert "neither" in fails(capsys, "export", "--model", vision)
+    prints(capsys, "export", "--model", dual_encoder, "--output", tmp_path / "graphs")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ValueError, match="hf-ngsan"):
+        load_model(tmp_path / "graphs", "retrieval")
+
+
 def test_a_check_is_on_the_dataset_of_the_training_run_or_on_scenes(run, captioner):
-    assert data_of(str(run), tiny_captioner(), "test") == (DATA["spec"], "validation")
-    assert data_of(str(captioner), pixel_captioner(), "test") == ("scenes:images=true", "test")
+    assert data_of(run / "best", tiny_captioner(), "test") == (DATA["spec"], "validation")
+    assert data_of(captioner, pixel_captioner(), "test") == ("scenes:images=true", "test")

@@ -7,6 +7,7 @@ import pytest
 from hf_ngsan.cli import main, parse
 from hf_ngsan.commands.extract import check
 from hf_ngsan.data import load_data
+from tests.commands.running import prints
 from tests.extraction.tiny import write_photos
 from tests.tables import each_row
 
@@ -32,6 +33,15 @@ def test_it_prints_what_it_has_done_and_skipped(vision, tmp_path, capsys):
     assert len(load_data(f"features:{output}", "test")) == 2
     assert command(*arguments) == 0
     assert "new" not in capsys.readouterr().out
+
+
+def test_what_surprises_is_told(vision, tmp_path, capsys):
+    photos = write_photos(tmp_path / "photos", 2)
+    (photos / "000001.png").rename(photos / "photo.png")
+    assert command(*places(photos, vision, tmp_path / "out"), "--num-workers", "0") == 0
+    printed = capsys.readouterr().out
+    assert "Note: " in printed and "--split" in printed
+    assert "extracted with" in prints(capsys, "inspect", tmp_path / "out")
 
 
 def test_copies_are_changed_images_that_resume_and_do_not_mix(vision, tmp_path, capsys):

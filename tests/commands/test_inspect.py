@@ -83,7 +83,8 @@ def test_a_figure_has_the_boxes_and_captions_of_an_image(has_images, tmp_path, c
     assert str(inputs[1]) in fails(capsys, "inspect", inputs[1], "--figure", tmp_path / "other.png")
 
 
-def test_models_and_runs(run, tmp_path, capsys):
+def test_models_and_runs(run, captioner, tmp_path, capsys):
+    assert "vision encoder" in prints(capsys, "inspect", captioner)
     text = prints(capsys, "inspect", run)
     assert "training run" in text and "1 epoch;" in text and "best model" in text
     text = prints(capsys, "inspect", run / "best")

@@ -32,13 +32,13 @@ def licensed(run, tmp_path):
 
 @pytest.fixture
 def unchecked(monkeypatch):
-    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
+    monkeypatch.setattr("hf_ngsan.sharing.upload.check_checkpoint", lambda folder: None)
 
 
 def assert_stated(folder, names=("theirs",)):
     """The configuration of a model names its sources, and their terms lie beside it."""
     found = sources_of(json.loads((folder / "config.json").read_text()))
-    assert [one.name for one in found] == list(names), folder
+    assert [source.name for source in found] == list(names), folder
     assert found[-1].terms == ("other", "research-alone", "LICENSE"), folder
     assert (folder / "LICENSE").read_text() == TERMS, folder
 
@@ -89,7 +89,7 @@ def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, captioner, tm
     words = ["--model", tmp_path / "features", "--backbone", tmp_path / "backbone"]
     prints(capsys, "attach-vision", *words, "--output", tmp_path / "seeing")
     config = json.loads((tmp_path / "seeing" / "config.json").read_text())
-    assert {one.name for one in sources_of(config)} == {"features", "backbone"}
+    assert {source.name for source in sources_of(config)} == {"features", "backbone"}
     assert licence_of(config) == Source("", "other", "mit and research-alone", "LICENSE")
     text = (tmp_path / "seeing" / "LICENSE").read_text()
     assert TERMS in text and "MIT\n" in text

@@ -63,7 +63,7 @@ def test_no_output_replaces_an_input(photos, tmp_path, capsys):
 
 def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(photos, tmp_path, capsys):
     for command in (
-        "answer --model m --data nlvr --output",
+        "answer --model m --data nlvr:DIR --output",
         "caption photos/0.png --output",
         "evaluate --model m --data scenes --output",
         "translate --model m words --output",

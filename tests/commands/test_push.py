@@ -59,7 +59,7 @@ def test_the_packaged_captioner_has_its_licence(tmp_path, capsys):
 @pytest.fixture
 def unchecked(monkeypatch):
     """Checkpoints are not loaded in another process before they are uploaded."""
-    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
+    monkeypatch.setattr("hf_ngsan.sharing.upload.check_checkpoint", lambda folder: None)
 
 
 def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, scene_captioner, tmp_path, capsys, unchecked):
@@ -71,6 +71,11 @@ def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, scene_cap
     assert len(pictures) == 4 and not (tmp_path / "none" / "examples").exists()
     card = (tmp_path / "some" / "README.md").read_text()
     assert all(f"](examples/{picture})" in card for picture in pictures)
+
+
+def test_a_checkpoint_is_uploaded(scene_captioner, online, unchecked, capsys):  # noqa: F811
+    assert REPOSITORY in prints(capsys, "push", scene_captioner, REPOSITORY, "--private")
+    assert {"config.json", "model.safetensors", "README.md"} <= online.repositories[REPOSITORY].files.keys()
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_a_table_has_means_comparisons_and_the_papers_numbers(table):
         for seed in range(2):
             captions = json.loads((table / "runs" / f"{row.lower()}-{seed}.results").read_text())
             found = CiderD().compute(
-                predictions=[one["caption"] for one in captions], references=references, per_image=True
+                predictions=[result["caption"] for result in captions], references=references, per_image=True
             )
             of_seeds.append(100 * np.array(found["per_image"]["cider_d"]))
         scores[row] = np.array(of_seeds)
@@ -72,7 +72,7 @@ def test_a_table_has_means_comparisons_and_the_papers_numbers(table):
         assert cider["mean"] == pytest.approx(scores[row].mean())
         assert cider["std"] == pytest.approx(scores[row].mean(1).std(ddof=1))
         assert cider["difference"] == pytest.approx(cider["mean"] - cider["paper"])
-    corrected = holm([one.p_value for one in by_hand])
+    corrected = holm([found.p_value for found in by_hand])
     for of_row, expected, p_value in zip(results["rows"][1:], by_hand, corrected, strict=True):
         found = of_row["comparisons"]["cider_d"]
         assert found["against"] == "SAN" and found["p_holm"] == pytest.approx(p_value)
@@ -167,9 +167,7 @@ def test_a_plan_and_a_figure_are_made_without_training(tmp_path, capsys):
     save_model(tiny_captioner(geometric_bias=["content"]), tiny_processor(), tmp_path / "model")
     prints(capsys, "reproduce", "ngsan", "--figure", 3, "--model", tmp_path / "model", "--output", tmp_path)
     assert (tmp_path / "figure-3.png").stat().st_size > 1000
-    assert "no figure 5" in fails(capsys, "reproduce", "ngsan", "--figure", 5)
     assert "--model" in fails(capsys, "reproduce", "ngsan", "--figure", 3)
-    assert "--model" in fails(capsys, *TABLE_4, "--model", "model")
     assert not (tmp_path / "runs").exists()
 
 

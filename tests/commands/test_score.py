@@ -76,6 +76,8 @@ def test_two_systems_are_compared(tmp_path, capsys):
         assert low <= difference <= high and low > 0, name
         assert p_value == pytest.approx(2 / 10_001, abs=1e-4) and p_holm == pytest.approx(2 * p_value, abs=1e-4), name
 
+    with pytest.raises(ValueError, match="--compare"):
+        command.run(parser.parse_args([*compared, "rouge_l", "--per-image", "scores.json"]))
     (tmp_path / "bad.json").write_text(json.dumps(captions["bad.json"][1:]))
     with pytest.raises(ValueError, match="different images, such as 0"):
         command.run(parser.parse_args([*compared, "rouge_l"]))

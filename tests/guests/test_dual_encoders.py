@@ -7,7 +7,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, CLIPConfig, CLIPModel
 
-from hf_ngsan.cli import main
+from hf_ngsan.cli import main, parse
+from hf_ngsan.commands.index import check
 from hf_ngsan.guests import register_guest
 from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
 from hf_ngsan.guests.dual_encoders import DualEncoder, dual_encoder_of
@@ -53,6 +54,7 @@ def test_embeddings_are_those_of_the_model(name, guest):
 
 def test_images_are_indexed_and_found(clip, guest, pictures, tmp_path, capsys):
     index = tmp_path / "photos.index"
+    assert check(parse(["index", "--model", str(clip), "--images", str(pictures), "--output", str(index)])) is None
     assert main(["index", "--model", str(clip), "--images", str(pictures), "--output", str(index)]) == 0
     model, processor = load_model(clip, "retrieval")
     encoder = dual_encoder_of(model, processor)
@@ -115,7 +117,9 @@ def test_the_share_of_a_head_is_what_the_similarity_loses_without_it(name, tmp_p
 
 def perturbed_loss(encoder: DualEncoder, photo, text: str, amount: float = 1e-3) -> float:
     """What the similarity loses where the first head of the last vision layer attends a little less, by `amount`."""
-    *_, last = (one for one in encoder.model.vision_model.modules() if hasattr(one, "v_proj") or hasattr(one, "value"))
+    *_, last = (
+        part for part in encoder.model.vision_model.modules() if hasattr(part, "v_proj") or hasattr(part, "value")
+    )
     value = last.v_proj if hasattr(last, "v_proj") else last.value
 
     def similarity() -> float:

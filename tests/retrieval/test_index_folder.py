@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hf_ngsan.commands.inspect import lines_of_index
 from hf_ngsan.io.files import FileStamp
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, search
+from hf_ngsan.tasks import inspect
 from tests.tables import each_row
 
 DESCRIPTION = IndexDescription("some/model", "print", "photos", "sum", dimension=3, num_items=5, items_per_shard=2)
@@ -93,7 +93,7 @@ def test_a_cut_file_is_found_when_its_shard_is_opened(tmp_path):
         content = file.read_bytes()
         file.write_bytes(content[:-1])
         uses = (lambda: search(IndexFolder.open(tmp_path), VECTORS, 1), lambda: written(tmp_path))
-        for use in (*uses, lambda: lines_of_index(tmp_path)):
+        for use in (*uses, lambda: inspect(tmp_path)):
             with pytest.raises(IndexFolderError, match=rf"shard-000001.*{name}"):
                 use()
         file.write_bytes(content)

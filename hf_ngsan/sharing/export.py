@@ -1,0 +1,78 @@
+"""Export of a model by its name, and the comparison of an exported captioner with its model."""
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..exporting import Captioner, check_exporter, compare
+from ..exporting.folder import write_exported_captioner, write_exported_dual_encoder
+from ..exporting.onnx_folder import write_graphs_beside
+from ..io.folders import write_folder_atomically
+from ..loading.models import find_model_folder, load_config, load_model, task_of
+from ..loading.provenance import model_fingerprint
+from ..tasks.caption_rows import load_rows, rows_for
+from ..tasks.registry import load_training_config
+from ..training.output_folder import TRAINING_CONFIG
+from .cards import run_of
+
+logger = logging.getLogger(__name__)
+
+
+def export_model(
+    name: str,
+    output: str | None = None,
+    *,
+    check: bool = False,
+    data: str | None = None,
+    split: str = "test",
+    limit: int | None = None,
+) -> tuple[int, dict[int, int], float] | None:
+    """Exports a captioner or a dual encoder to ONNX, and compares an exported captioner with its model.
+
+    Args:
+        name: folder or name of the model.
+        output: new folder; by default the graphs are written into `onnx/` of the model's own folder.
+        check: whether captions of the first `limit` images, 64 by default, of a `split` of `data` are compared; by
+            default of the validation split of the model's training, or else of synthetic scenes.
+
+    Returns the number of images and the result of [`~hf_ngsan.exporting.compare`], if there is a check.
+
+    Raises:
+        ValueError: there is no export of this model, or no check of it.
+    """
+    check_exporter()
+    task, folder = task_of(load_config(name)), Path(find_model_folder(name))
+    if task not in ("captioning", "retrieval"):
+        raise ValueError(f"{name} is neither a captioner nor a dual encoder, which are exported.")
+    if check and (output is None or task == "retrieval"):
+        raise ValueError("A dual encoder, and graphs in the folder of a model, have no check; leave it out.")
+    model: Any
+    model, processor = load_model(name, task)
+    if output is None:
+        if not folder.is_dir():
+            raise ValueError(f"{name} is not a folder on this machine; name a new folder with --output.")
+        fingerprint = model_fingerprint(model, processor) if task == "retrieval" else None
+        write_graphs_beside(model.float(), processor, folder, fingerprint)
+        return None
+    rows = None
+    if check:
+        if data is None:
+            data, split = data_of(folder, model, split)
+        rows = load_rows(data, split, with_captions=False, limit=limit or 64)
+        rows = rows_for(model, processor, rows, data)
+    write: Any = write_exported_captioner if task == "captioning" else write_exported_dual_encoder
+    write_folder_atomically(Path(output), partial(write, model.float(), processor), manifest=False)
+    if rows is None:
+        return None
+    logger.info("Compared on %s, split %s.", data, split)
+    return len(rows), *compare(model, processor, Captioner(output), rows)
+
+
+def data_of(folder: Path, model: Any, split: str) -> tuple[str, str]:
+    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes."""
+    run = run_of(folder)
+    if run is not None:
+        data = load_training_config(run / TRAINING_CONFIG).data
+        return data.spec, data.validation_split or split
+    return "scenes" if model.config.vision_config is None else "scenes:images=true", split
