@@ -16,7 +16,7 @@ from hf_ngsan.loading.hub import write_self_test
 from hf_ngsan.loading.models import load_config, load_model
 from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, fingerprints_of, write_card
 from hf_ngsan.tasks import CaptioningTask, RetrievalTask
-from hf_ngsan.training.output_folder import training_config_of
+from hf_ngsan.training.output_folder import TRAINING_CONFIG
 from hf_ngsan.training.task import Evaluation
 
 ROOT = Path(__file__).parents[1]
@@ -139,7 +139,7 @@ def state_licence(folder: Path, licence: Source) -> None:
 
 def config_anywhere(run: Path) -> dict:
     """Returns the training config of a run without the folders of this machine."""
-    config = yaml.safe_load(training_config_of(run).read_text())
+    config = yaml.safe_load((run / TRAINING_CONFIG).read_text())
     reader = config["data"]["spec"].partition(":")[0]
     if reader != "scenes":
         config["data"]["spec"] = "images:flickr8k" if reader == "images" else "features:features"

@@ -98,7 +98,9 @@ def training_configs_page() -> str:
             settings = get_type_hints(config)[section.name]
             if is_dataclass(settings):
                 parts += [f"### {section.name}", "", "| key | default | meaning |", "| --- | --- | --- |"]
-                parts += [key_row(entry) for entry in fields(settings) if "help" in entry.metadata]
+                defaults = getattr(config(), section.name)
+                keys = [entry for entry in fields(settings) if "help" in entry.metadata]
+                parts += [key_row(entry, getattr(defaults, entry.name)) for entry in keys]
                 parts += [""]
     return "\n".join(parts)
 
@@ -111,8 +113,8 @@ def citations_page() -> str:
     return "\n".join(parts)
 
 
-def key_row(entry: Field) -> str:
-    default = json.dumps(entry.default).strip('"')
+def key_row(entry: Field, default: object) -> str:
+    default = json.dumps(default).strip('"')
     meaning = str(entry.metadata["help"]).replace("|", "\\|")
     return f"| `{entry.name}` | `{default}` | {meaning} |"
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -145,12 +146,13 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
 def draw_change(row: dict, sides: list, path: str) -> None:
     import numpy as np
 
-    from ..data import draw_scene
-    from ..tasks.captioning_analysis import is_scene
+    from ..data import DataError, draw_scene
+    from ..data.scenes.scoring import relation_swaps
     from ..visualization import plot_counterfactual, save_figure
 
     names = list(row.get("objects") or map(str, range(len(row["visual_boxes"]))))
     images: list[Any] = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
-    if is_scene(row):
+    with suppress(DataError):  # of rows that are no scenes; COCO layouts have names of objects too
+        relation_swaps(row)
         images = [draw_scene({**row, "visual_boxes": np.asarray(side.boxes)}) for side in sides]
     save_figure(plot_counterfactual(images, sides[0], sides[1], names), path)

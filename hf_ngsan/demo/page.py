@@ -25,7 +25,7 @@ from ..io.files import check_place, write_text_atomically
 from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, installed_photographs
 from ..loading.models import find_model_folder, load_captioner, load_model, quiet_loading
 from ..models.image_processing_captioning import load_image
-from ..tasks.captioning_generation import caption_batch, complete_captions
+from ..tasks.captioning_generation import caption_batch, generate_captions
 from ..tasks.retrieval_search import embed_images, embed_texts
 from ..visualization.plots import data_url
 from .training import CHANCE
@@ -196,11 +196,12 @@ def relation_accuracy(captioners: Mapping[str, Captioner], rows: Dataset) -> dic
     """Returns the shares of right relations by captioner and group, `symmetric` and `directional`; chance is 0.5."""
     references = [dict(row) for row in rows.select_columns("captions")]
     prompts = [[prompt.text for prompt in relation_prompts(row)] for row in references]
-    beginnings = [(number, text) for number, texts in enumerate(prompts) for text in texts]
+    asked = rows.select([number for number, texts in enumerate(prompts) for _ in texts])
+    prefixes = [text for texts in prompts for text in texts]
     print(f"Right relations on {len(rows)} scenes, chance {CHANCE:.0%}:")
     accuracy = {}
     for name, (model, processor) in captioners.items():
-        finished = iter(complete_captions(model, processor, rows, beginnings, max_new_tokens=6))
+        finished = iter(generate_captions(model, processor, asked, prefixes=prefixes, **COMPLETION))
         report = score_relation_completions([[next(finished) for _ in texts] for texts in prompts], references)
         accuracy[name] = {group: report[group] for group in ("symmetric", "directional")}
         print(f"  {name:14} " + "   ".join(f"{group} {share:.0%}" for group, share in accuracy[name].items()))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-from zipfile import BadZipFile
 
 import numpy as np
 
-from ..io.files import write_file_atomically
 from .ngrams import (
     ORDER,
     NGramLevel,
@@ -30,9 +26,7 @@ if TYPE_CHECKING:
 
     from .ngrams import TokenIds
 
-FORMAT = "hf_ngsan.document_frequency.1"
-SIGMA = 6.0
-"""Width of the Gaussian length penalty of CIDEr-D (section 5 of the paper)."""
+SIGMA = 6.0  # width of the Gaussian length penalty of CIDEr-D (section 5 of the paper)
 FACTOR = 10.0
 """Of both variants: eq. 4 of the paper has it for CIDEr-D, and the public code of its authors for CIDEr as well."""
 
@@ -40,12 +34,11 @@ FACTOR = 10.0
 class DocumentFrequency:
     """Document frequencies of all n-grams of order 1 to 4; a document is an image with all its captions.
 
-    Build one from the training captions with `from_captions`, keep it with `save` and get it back with `load`. Words
-    are either text (for `CiderD`, `Cider`, `CaptionMetrics`) or token ids (for `CiderDReward`).
+    `from_captions` counts those of the training captions. Words are either text (for `CiderD`, `Cider`,
+    `CaptionMetrics`) or token ids (for `CiderDReward`).
 
     Attributes:
-        parents, words: for each order int64 `(D,)`, see [`NGramLevel`].
-        counts (`list[np.ndarray]`): for each order int64 `(D,)`, the number of images of each n-gram.
+        parents, words, counts: for each order int64 `(D,)`, see [`NGramLevel`]; `counts` are numbers of images.
         num_documents (`int`): number of images counted; its logarithm is the weight of an n-gram nobody used.
         vocabulary (`tuple[str]` or `None`): the words, or `None` where the words are token ids.
         eos_token_id (`int` or `None`): token ids only: sequences end with the first such token.
@@ -131,9 +124,6 @@ class DocumentFrequency:
         parents, words = [level.parents for level in levels], [level.words for level in levels]
         return cls(parents, words, counts, num_documents, vocabulary, eos_token_id, ignored_token_ids)
 
-    def __len__(self) -> int:
-        return sum(map(len, self.words))
-
     def to_dict(self) -> dict[tuple[str | int, ...], int]:
         """Returns all frequencies as `{(word, ...): number of images}`, for looking at them."""
         frequencies: dict[tuple[str | int, ...], int] = {}
@@ -170,41 +160,6 @@ class DocumentFrequency:
                 above[known] = np.where(keys[places] == wanted, places, -1)
             frequencies.append(np.where(above >= 0, counts[above], 1) if len(counts) else np.ones(len(above)))
         return np.log(np.concatenate(frequencies))
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes one `.npz` file without pickled objects, whole or not at all; missing parent folders are made."""
-        header = {
-            "format": FORMAT,
-            "num_documents": self.num_documents,
-            "eos_token_id": self.eos_token_id,
-            "ignored_token_ids": self.ignored_token_ids,
-            "vocabulary": self.vocabulary,
-        }
-        arrays: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
-        for n in range(ORDER):
-            arrays[f"parents_{n + 1}"] = self.parents[n]
-            arrays[f"words_{n + 1}"] = self.words[n]
-            arrays[f"counts_{n + 1}"] = self.counts[n]
-        write_file_atomically(path, lambda file: np.savez_compressed(file, **arrays))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike) -> DocumentFrequency:
-        """Loads a file that `save` wrote; raises a ValueError for another file, or a damaged one."""
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                header = json.loads(arrays["header"].tobytes())
-                if header["format"] != FORMAT:
-                    raise ValueError(f"unknown format {header['format']!r}")
-                parents, words, counts = (
-                    [arrays[f"{name}_{n + 1}"].astype(np.int64) for n in range(ORDER)]
-                    for name in ("parents", "words", "counts")
-                )
-        except (ValueError, LookupError, BadZipFile) as error:
-            raise ValueError(
-                f"{path} is no file of DocumentFrequency.save, or damaged ({error}); build it again from the captions."
-            ) from None
-        special = header["eos_token_id"], header["ignored_token_ids"]
-        return cls(parents, words, counts, header["num_documents"], header["vocabulary"], *special)
 
 
 def check_num_documents(num_documents: int) -> None:
@@ -247,24 +202,16 @@ def cider_scores(
     if variant == "cider_d":
         candidate_weight = np.minimum(candidate_weight, reference_weight)
     pair = pair_base[groups.sequences[candidate_entry]] + groups.sequences[reference_entry]
-    dots = (
-        np.bincount(
-            pair * ORDER + groups.orders[candidate_entry],
-            weights=candidate_weight * reference_weight,
-            minlength=len(pair_candidate) * ORDER,
-        )
-        .reshape(-1, ORDER)
-        .astype(float)
-    )
+    places, products = pair * ORDER + groups.orders[candidate_entry], candidate_weight * reference_weight
+    dots = np.bincount(places, weights=products, minlength=len(pair_candidate) * ORDER).reshape(-1, ORDER).astype(float)
     scale = norms[pair_candidate_sequence] * norms[pair_reference_sequence]
     similarity = np.divide(dots, scale, out=dots, where=scale != 0).mean(axis=1)
+    factor: Any = FACTOR
     if variant == "cider_d":
         bigrams = np.maximum(groups.lengths - 1, 0).astype(float)
         difference = bigrams[pair_candidate_sequence] - bigrams[pair_reference_sequence]
-        similarity *= FACTOR * np.exp(-(difference**2) / (2 * SIGMA**2))
-    else:
-        similarity *= FACTOR
-    return np.bincount(pair_candidate, weights=similarity, minlength=len(number)) / number
+        factor = FACTOR * np.exp(-(difference**2) / (2 * SIGMA**2))
+    return np.bincount(pair_candidate, weights=similarity * factor, minlength=len(number)) / number
 
 
 @dataclass(frozen=True)
@@ -286,10 +233,8 @@ class CiderDReward:
     tokenizer. A caption reaches up to its first end token, which counts; what follows does not.
 
     Args:
-        document_frequency: counted on token ids of the training captions, with their end tokens.
-        eos_token_id: the end token; by default the one stored with `document_frequency`.
-        ignored_token_ids: tokens that are no words (start, padding), by default those stored with
-            `document_frequency`; negative ids are always left out.
+        document_frequency: counted on token ids of the training captions, with their end tokens. Captions end with its
+            end token, and the tokens that it ignores and negative ids are left out.
 
     Raises:
         ValueError: the document frequencies were counted on text.
@@ -309,26 +254,15 @@ class CiderDReward:
     ```
     """
 
-    def __init__(
-        self,
-        document_frequency: DocumentFrequency,
-        eos_token_id: int | None = None,
-        ignored_token_ids: Sequence[int] | None = None,
-    ) -> None:
+    def __init__(self, document_frequency: DocumentFrequency) -> None:
         if document_frequency.vocabulary is not None:
             raise ValueError("CiderDReward needs document frequencies counted on token ids, and these are of text.")
         self.document_frequency = document_frequency
-        self.eos_token_id = document_frequency.eos_token_id if eos_token_id is None else eos_token_id
-        self.ignored_token_ids = (
-            document_frequency.ignored_token_ids if ignored_token_ids is None else tuple(ignored_token_ids)
-        )
+        self.eos_token_id = document_frequency.eos_token_id
+        self.ignored_token_ids = document_frequency.ignored_token_ids
 
     def prepare(self, references: Iterable[Iterable[TokenIds]]) -> PreparedReferences:
-        """Prepares the references of a batch or of a whole dataset, so that it is done once.
-
-        Args:
-            references: for each image the list of its captions as token ids (lists, arrays or tensors).
-        """
+        """Prepares the captions of each image, token ids as lists, arrays or tensors, so that it is done once."""
         images = [list(image) for image in references]
         for row, image in enumerate(images):
             if not image:
@@ -376,7 +310,6 @@ class CiderDReward:
         return torch.from_numpy(scores).to(candidate_ids.device)
 
     def cut(self, sequences: Any) -> WordSequences:
-        """Returns captions as the reward counts them: up to the end token, without ignored tokens."""
         return cut_sequences(sequences, self.eos_token_id, self.ignored_token_ids)
 
 

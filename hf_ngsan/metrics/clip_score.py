@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-PROMPT = "A photo depicts"
-"""Before every text, as in the paper's code."""
+PROMPT = "A photo depicts"  # before every text, as in the paper's code
 WEIGHT = 2.5
 """w of eq. 1: with it most scores of ViT-B/32 lie between 0 and 1."""
 
@@ -78,8 +77,8 @@ class ClipScore:
                 "references if others have some."
             )
         captions = self.embed_texts(predictions)
-        starts = range(0, len(images), self.batch_size)
-        seen = np.concatenate([self.embed_images(images[start : start + self.batch_size]) for start in starts])
+        batches = (images[start : start + self.batch_size] for start in range(0, len(images), self.batch_size))
+        seen = np.concatenate([self.embed_images(batch) for batch in batches])
         values = {"clip_score": self.weight * cosines(captions, seen)}
         if references is not None:
             known = self.embed_texts([text for texts in references for text in texts])

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 RESAMPLES = 10_000
 LEVEL = 0.95
-MIN_ITEMS = 20
-"""Fewer images give intervals that are much too narrow."""
-NUMBERS_AT_ONCE = 2**22
-"""Numbers of images drawn in one array, 32 MB."""
+MIN_ITEMS = 20  # fewer images give intervals that are much too narrow
+NUMBERS_AT_ONCE = 2**22  # numbers of images drawn in one array, 32 MB
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,7 @@ def compare(differences: np.ndarray, resamples: int = RESAMPLES, level: float = 
     twice the smaller share of resampled means on either side of 0, itself counted as one more resample.
 
     Args:
-        differences: `(images,)`, the score of one system minus that of the other; at least 20, or a ValueError is
-            raised.
+        differences: `(images,)`, the score of one system minus that of the other; a ValueError for fewer than 20.
         resamples, level, seed: number and seed of the resamples, and level of the interval.
     """
     number = len(differences)

@@ -1,7 +1,7 @@
 """Signs of a broken captioner that need no references: bad endings, repetitions, few distinct captions."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,7 @@ import numpy as np
 from .ngrams import count_ngrams
 from .tokenization import TokenizerChoice, encode_words, tokenize
 
-# Words a caption does not end with, unless it was cut off: articles, prepositions, conjunctions, forms of "to be" and
-# the like.
+# Words a caption ends with only if it was cut off: articles, prepositions, conjunctions, forms of "to be" and the like.
 BAD_ENDINGS = frozenset(
     """
     a about above across after against along amid among an and are as at atop because before behind below beneath beside
@@ -21,23 +20,18 @@ BAD_ENDINGS = frozenset(
 )
 
 
-def caption_diagnostics(
-    captions: Sequence[str], tokenizer: TokenizerChoice = "ptb", vocabulary: Iterable[str] | None = None
-) -> dict[str, Any]:
+def caption_diagnostics(captions: Sequence[str], tokenizer: TokenizerChoice = "ptb") -> dict[str, Any]:
     """Measures the marks of broken generation in a set of captions, at least one.
 
     Args:
-        captions: the generated captions.
-        tokenizer: as for [`~hf_ngsan.metrics.evaluation.CaptionMetric`].
-        vocabulary: the words the model can say.
+        captions, tokenizer: as for [`~hf_ngsan.metrics.evaluation.CaptionMetric`].
 
     Returns:
         `num_captions`, and shares between 0 and 1: `empty`, captions without a word; `distinct_captions`, different
         ones; `bad_endings`, those that end with a word like "a", "with" or "of"; `stutter`, those with one word twice
         in a row; `repeated_2_grams`, `..._3_grams`, `..._4_grams`, those with such an n-gram twice; `distinct_1`,
         `distinct_2`: different words and bigrams divided by all (Li et al., 2016). Also `mean_length`,
-        `length_histogram` (`{words: captions}`), `vocabulary_size`, the number of different words used, and with
-        `vocabulary` `vocabulary_used`, the share of it.
+        `length_histogram` (`{words: captions}`) and `vocabulary_size`, the number of different words used.
 
     Example:
 
@@ -49,8 +43,6 @@ def caption_diagnostics(
 
     ```
     """
-    if isinstance(captions, str) or not len(captions):
-        raise ValueError("Diagnostics need a list of at least one caption.")
     tokenized = tokenize(list(captions), tokenizer)
     words = [caption.split() for caption in tokenized]
     lengths = [len(caption) for caption in words]
@@ -70,9 +62,6 @@ def caption_diagnostics(
     result["mean_length"] = sum(lengths) / len(lengths)
     result["length_histogram"] = dict(sorted(Counter(lengths).items()))
     result["vocabulary_size"] = len(used)
-    if vocabulary is not None:
-        vocabulary = set(vocabulary)
-        result["vocabulary_used"] = len(vocabulary.intersection(used)) / max(len(vocabulary), 1)
     return result
 
 

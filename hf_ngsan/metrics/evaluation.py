@@ -16,8 +16,7 @@ from .tokenization import TokenizerChoice, encode_words, tokenize
 
 # The public scorer keeps its divisions finite with these two numbers; they show in the last digits of its results.
 SMALL, TINY = 1e-9, 1e-15
-BETA = 1.2
-"""Weight of recall against precision in ROUGE-L, as in the COCO evaluation."""
+BETA = 1.2  # weight of recall against precision in ROUGE-L, as in the COCO evaluation
 
 Scores: TypeAlias = tuple[Mapping[str, float], Mapping[str, np.ndarray]]
 """By name of the metric the value of the corpus, and those of its images `(images,)`."""
@@ -34,9 +33,7 @@ class CaptionCorpus:
                 f"There are {len(predictions)} predictions and {len(references)} lists of references; every image needs"
                 " one of either."
             )
-        for row, (prediction, of_image) in enumerate(zip(predictions, references, strict=True)):
-            if not isinstance(prediction, str):
-                raise ValueError(f"Prediction {row} must be a string, not {type(prediction).__name__}.")
+        for row, of_image in enumerate(references):
             if isinstance(of_image, str) or not len(of_image) or not all(isinstance(text, str) for text in of_image):
                 raise ValueError(f"The references of image {row} must be a list of at least one string.")
         self.numbers = np.array([len(image) for image in references])
@@ -104,7 +101,7 @@ class CaptionMetric(evaluate.Metric):
             Values by names of metrics; with `num_process` above 1 `None` in all processes but the first.
 
         Raises:
-            ValueError: no image, other numbers of references, an image without any, or something that is no string.
+            ValueError: no image, other numbers of references, or an image without any.
         """
         if self.writer is None and self.num_process == 1 and predictions is not None and references is not None:
             return self._compute(predictions, references, **kwargs)  # no need to pass through Arrow

@@ -122,7 +122,7 @@ def search(found: list[list[Match]], certain: set[int]) -> list[Match]:
                 longer.append((closed, -1, reference_end, used, last, before))
         longer.sort(key=rank_of)
         paths = longer[:BEAM_SIZE]
-    best: Path | None = min(paths, key=lambda one: one[0] + (CHUNK if one[1] >= 0 else 0))
+    best: Path | None = min(paths, key=lambda path: path[0] + (CHUNK if path[1] >= 0 else 0))
     alignment = []
     while best is not None and best[4] is not None:
         alignment.append(best[4])
@@ -148,8 +148,8 @@ class MeteorScorer:
     ) -> np.ndarray:
         """Returns the statistics of each caption with the reference where it scores best, float64 `(captions, 23)`."""
         number = np.array([len(of_caption) for of_caption in references])
-        pairs = ((caption, one) for caption, those in zip(captions, references, strict=True) for one in those)
-        found = np.array([self.pair_statistics(caption, reference) for caption, reference in pairs])
+        pairs = ((caption, reference) for caption, own in zip(captions, references, strict=True) for reference in own)
+        found = np.array([self.pair_statistics(*pair) for pair in pairs])
         owners = np.repeat(np.arange(len(number)), number)
         order = np.lexsort((-meteor_scores(found), owners))  # stable: the first of several best
         return found[order[np.cumsum(number) - number]]
@@ -169,21 +169,21 @@ class MeteorScorer:
                 if start not in same:
                     matches.append(Match(start, 1, place, 1, STEM))
             are_synonyms = self.lexicon.synonyms[word]
-            synonyms = [one for one in caption.word_places if are_synonyms[one]]
+            synonyms = [word for word in caption.word_places if are_synonyms[word]]
             if synonyms:
-                places = sorted(start for one in synonyms for start in caption.word_places[one])
+                places = sorted(start for word in synonyms for start in caption.word_places[word])
                 matches += [Match(start, 1, place, 1, SYNONYM) for start in places]
             found.append(matches)
         paraphrases_of = self.paraphrases.paraphrases_of
         for place, length, phrase in sorted(reference.phrases):
             paraphrases = paraphrases_of(phrase)
-            for one in sorted(caption.phrase_places.keys() & paraphrases.keys(), key=paraphrases.__getitem__):
-                for start, width in caption.phrase_places[one]:
+            for shared in sorted(caption.phrase_places.keys() & paraphrases.keys(), key=paraphrases.__getitem__):
+                for start, width in caption.phrase_places[shared]:
                     found[place].append(Match(start, width, place, length, PARAPHRASE))
         for start, width, phrase in sorted(caption.phrases):
             paraphrases = paraphrases_of(phrase)
-            for one in sorted(reference.phrase_places.keys() & paraphrases.keys(), key=paraphrases.__getitem__):
-                for place, length in reference.phrase_places[one]:
+            for shared in sorted(reference.phrase_places.keys() & paraphrases.keys(), key=paraphrases.__getitem__):
+                for place, length in reference.phrase_places[shared]:
                     found[place].append(Match(start, width, place, length, PARAPHRASE))
         return found
 

@@ -65,7 +65,7 @@ def count_ngrams(sequences: WordSequences) -> list[NGramLevel]:
     levels = []
     for _ in range(ORDER):
         keys = parents * base + sequences.words[last]
-        by_key = stable_order(keys)
+        by_key = np.argsort(keys, kind="stable")
         keys, owners_by_key = keys[by_key], owners[by_key]
         new_ngram = starts_of_runs(keys)
         numbers = np.cumsum(new_ngram) - 1
@@ -85,17 +85,6 @@ def count_ngrams(sequences: WordSequences) -> list[NGramLevel]:
         longer = last + 1 < ends
         last, ends, owners, parents = last[longer] + 1, ends[longer], owners[longer], parents[longer]
     return levels
-
-
-def stable_order(keys: np.ndarray) -> np.ndarray:
-    """Returns `np.argsort(keys, kind="stable")` of integers >= 0, by digits of 16 bits (several times faster)."""
-    order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
-    top, shift = int(keys.max(initial=0)) >> 16, 16
-    while top:
-        digits = (keys >> shift & 0xFFFF).astype(np.uint16)
-        order = order[np.argsort(digits[order], kind="stable")]
-        top, shift = top >> 16, shift + 16
-    return order
 
 
 def starts_of_runs(values: np.ndarray) -> np.ndarray:

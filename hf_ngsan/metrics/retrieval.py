@@ -124,8 +124,6 @@ def check_similarity(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns both as arrays, with the default of `caption_images`; raises the errors of [`retrieval_metrics`]."""
     similarity = np.ascontiguousarray(as_array(similarity))
-    if similarity.ndim != 2 or 0 in similarity.shape:
-        raise ValueError(f"similarity must have the shape (images, captions), not {similarity.shape}.")
     if similarity.dtype not in (np.float32, np.float64):
         similarity = similarity.astype(np.float32 if similarity.dtype == np.float16 else np.float64)
     images, captions = similarity.shape

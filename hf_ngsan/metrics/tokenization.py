@@ -58,11 +58,7 @@ class PTBTokenizer:
         """Returns for each caption its tokens with a blank between; a token may hold a no-break space ("1 1/2")."""
         if isinstance(captions, str):
             raise ValueError("tokenize takes a list of captions, not one string; write tokenize([caption]).")
-        lines = []
-        for index, caption in enumerate(captions):
-            if not isinstance(caption, str):
-                raise ValueError(f"Caption {index} must be a string, not {type(caption).__name__} ({caption!r:.40}).")
-            lines.append(split_pairs(LINE_ENDS.sub(" ", caption)))
+        lines = [split_pairs(LINE_ENDS.sub(" ", caption)) for caption in captions]
         if not self.joined:
             return [self.join_tokens(scan(line)) for line in lines]
         text, simple = "\n".join(lines), "\n".join(map(simplify, lines))

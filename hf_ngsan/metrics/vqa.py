@@ -13,8 +13,7 @@ MAX_PERIODS = 32
 ARTICLES = ("a", "an", "the")
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DIGIT_OF_WORD = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
-ENOUGH_PEOPLE = 3
-"""People who must give an answer for full accuracy (Antol et al. 2015)."""
+ENOUGH_PEOPLE = 3  # who must give an answer for full accuracy (Antol et al. 2015)
 SCORES_OF_COUNTS = (0.0, 0.3, 0.6, 0.9, 1.0)
 """Soft targets of answers by 0 to 4 people in MCAN's released code."""
 
@@ -45,7 +44,6 @@ ODD = {
     "y'alld've": "y'all'd've",
     "y'all'dve": "y'all'd've",
 }
-
 
 CONTRACTIONS = {word.replace("'", ""): word for word in WITHOUT_APOSTROPHE}
 """The official table from what people type to contractions with their apostrophes."""
@@ -101,13 +99,13 @@ def vqa_accuracy(answer: str, human_answers: Sequence[str]) -> float:
     """
     if not human_answers:
         raise ValueError("There are no human answers to compare with.")
-    answer, people = tidy(answer), [tidy(one) for one in human_answers]
+    answer, people = tidy(answer), [tidy(given) for given in human_answers]
     if len(set(people)) > 1:
-        answer, people = normalize_answer(answer), [normalize_answer(one) for one in people]
+        answer, people = normalize_answer(answer), [normalize_answer(given) for given in people]
     agreeing = people.count(answer)
     if len(people) == 1:
         return float(agreeing)
-    others = [agreeing - (one == answer) for one in people]
+    others = [agreeing - (given == answer) for given in people]
     return sum(min(1.0, number / ENOUGH_PEOPLE) for number in others) / len(people)
 
 

@@ -8,20 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..io.folders import write_folder_atomically
+from ..io.folders import DamagedFolderError, check_folder, find_folder, write_folder_atomically
 from ..io.messages import ProgressDisplay
 from .index_folder import CANDIDATES, CANDIDATES_A_HIT, EXACT, MAKE, IndexFolder, IndexFolderError
 from .milvus import IndexKind, MilvusSearch
 
-ROWS_AT_ONCE = 2048
-"""Rows that are converted to float32 at a time."""
+ROWS_AT_ONCE = 2048  # converted to float32 together
 FOLDER, GRAPH, CONTENT = "usearch", "graph.usearch", "content.json"
-PRECISION = "i8"
-"""Of the graph's copy of the embeddings."""
-NEIGHBOURS = 32
-"""Neighbours of each embedding in the graph (M of the paper)."""
-CANDIDATES_TO_ADD = 128
-"""Candidates for the neighbours of a new embedding (efConstruction of the paper)."""
+PRECISION = "i8"  # of the graph's copy of the embeddings
+NEIGHBOURS = 32  # of each embedding in the graph (M of the paper)
+CANDIDATES_TO_ADD = 128  # for the neighbours of a new embedding (efConstruction of the paper)
 
 
 class Hit(NamedTuple):
@@ -65,24 +61,14 @@ def search(
     spec: str | None = None,
     filter: str = "",
 ) -> list[list[Hit]]:
-    """Returns the nearest items to each query, the nearest first.
+    """Returns the nearest items to each query of `(queries, dimension)`, by score, then by index and place.
 
-    Args:
-        index: a complete index, or several of the same model, which are searched as one; equal scores are ordered by
-            index and place.
-        queries: float32 `(queries, dimension)`.
-        top_k: items per query; fewer if there are fewer.
-        spec: see [`open_backend`]; that of each index by default.
-        filter: an expression of Milvus, such as `width > 500`, that items must fulfil.
+    Several complete indexes of one model are searched as one, each by its own backend unless `spec` names another;
+    `filter` is an expression of Milvus, such as `width > 500`, that items must fulfil.
     """
     indexes = [index] if isinstance(index, IndexFolder) else list(index)
     hits_of_queries: list[list[Hit]] = [[] for _ in queries]
     for number, folder in enumerate(indexes):
-        if folder.description.fingerprint != indexes[0].description.fingerprint:
-            raise IndexFolderError(
-                f"{indexes[0].folder} and {folder.folder} are indexes of different models, "
-                f"{indexes[0].description.model} and {folder.description.model}; search each with its own."
-            )
         own_spec = folder.backend if spec is None else spec
         backend = open_backend(folder, own_spec)
         if filter and not own_spec.startswith("milvus:"):
@@ -122,11 +108,10 @@ def search_current(
         if all(index.is_current for index in indexes):
             raise
         hits = []
-    if not all(index.is_current for index in indexes):  # one has grown: shards of both states may have been read
+    if not all(index.is_current for index in indexes):
         return search_current([index.current() for index in indexes], fingerprint, query, top_k, spec, filter)
     if not hits and filter:
-        columns = {name for index in indexes for of_item in index.shard(0).items.columns or [] for name in of_item}
-        raise IndexFolderError(f"No image fulfils {filter!r}; there are name, captions, {', '.join(sorted(columns))}.")
+        raise IndexFolderError(f"No image fulfils {filter!r}; there are name, captions, width and height.")
     if not hits:
         folders = " and ".join(str(index.folder) for index in indexes)
         raise IndexFolderError(f"{folders} has no images: none of those that were indexed could be read.")
@@ -221,7 +206,11 @@ class GraphSearch(ExactSearch):
     def open(self) -> Any:
         """Returns the graph, memory-mapped; an IndexFolderError if it is missing, cut, or of other embeddings."""
         if self.graph is None:
-            folder = self.index.backend_folder(FOLDER)
+            folder = find_folder(self.index.folder / FOLDER)
+            try:
+                check_folder(folder, read=[])
+            except DamagedFolderError as error:
+                raise IndexFolderError(f"{str(error).rstrip('.')}; {MAKE}.") from None
             if json.loads((folder / CONTENT).read_bytes()) != self.content():
                 raise IndexFolderError(f"{folder} is a graph of other embeddings; {MAKE} anew.")
             self.graph = self.graph_class.restore(str(folder / GRAPH), view=True)

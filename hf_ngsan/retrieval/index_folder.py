@@ -17,7 +17,7 @@ import json
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,7 +91,7 @@ class Shard:
 
     @cached_property
     def items(self) -> ShardItems:
-        """The items without their stamps, which take more memory than all else and which no search needs."""
+        """The items without their stamps, which take much memory and which no search needs."""
         return self.read_items()._replace(stamps={})
 
     def read_items(self) -> ShardItems:
@@ -118,13 +118,9 @@ class IndexFolder:
             write_text_atomically(folder / DESCRIPTION, json.dumps(asdict(description), indent=1) + "\n")
             return cls(folder, description)
         old = read_description(folder)
-        if old.fingerprint != description.fingerprint:
-            raise IndexFolderError(f"{folder} is an index of another model, {old.model}; name a new folder.")
-        of_old = old.source_checksum, old.num_items, old.dimension
-        if of_old != (description.source_checksum, description.num_items, description.dimension):
-            raise IndexFolderError(
-                f"{folder} is an index of other images ({old.num_items} of {old.source}); name a new folder."
-            )
+        if replace(description, items_per_shard=old.items_per_shard).checksum != old.checksum:
+            other = f"of other images ({old.num_items} of {old.source}) or by another model ({old.model})"
+            raise IndexFolderError(f"{folder} is an index {other}; name a new folder.")
         folders.remove_leftovers(folder, besides)
         index = cls(folder, old)
         for number in index.written_shards():
@@ -188,9 +184,6 @@ class IndexFolder:
         columns: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Adds a shard of embeddings `(items, dimension)`, whole or not at all; Milvus can filter by the columns."""
-        expected = (len(names), self.description.dimension)
-        if embeddings.shape != expected:
-            raise ValueError(f"embeddings has shape {embeddings.shape}; with these names it must be {expected}.")
 
         def write(folder: Path) -> None:
             np.save(folder / EMBEDDINGS, embeddings.astype(np.float16))
@@ -275,15 +268,6 @@ class IndexFolder:
     def places(self, number: int) -> np.ndarray:
         """Returns the places of a shard's embeddings, int64 `(items,)`."""
         return number * self.description.items_per_shard + np.arange(len(self.shard(number).embeddings))
-
-    def backend_folder(self, name: str) -> Path:
-        """Returns the folder of a search backend; raises an IndexFolderError if a file of it is missing or cut."""
-        folder = find_folder(self.folder / name)
-        try:
-            check_folder(folder, read=[])
-        except DamagedFolderError as error:
-            raise IndexFolderError(f"{str(error).rstrip('.')}; {MAKE}.") from None
-        return folder
 
     def checksum(self) -> str:
         """Returns a checksum of the embeddings and their places."""

@@ -25,8 +25,7 @@ SECONDS_TO_CONNECT = 10.0
 SECONDS_TO_ANSWER = 600.0
 SECONDS_BETWEEN_LOOKS = 1.0
 ROWS_AT_ONCE = 1000
-MAX_ROWS_OF_AN_ANSWER = 16_384
-"""Milvus's own limit."""
+MAX_ROWS_OF_AN_ANSWER = 16_384  # Milvus's own limit
 MAX_TEXT_BYTES = 65_535
 TOKEN = "MILVUS_TOKEN"
 """Environment variable: the token, or `user:password`, for a server that requires one."""
@@ -39,11 +38,9 @@ INDEX_TYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("HNSW", "HNSW_SQ"), ("M", "efConstruction")),
     **dict.fromkeys(("IVF_FLAT", "IVF_SQ8"), ("nlist",)),
 }
-"""Kinds of Milvus's index and their parameters."""
 SERVER_INDEX_TYPES: dict[str, tuple[str, ...]] = {"DISKANN": (), "IVF_RABITQ": ("nlist",), "SCANN": ("nlist",)}
-"""Kinds that Milvus Lite does not have."""
-CELLS_TO_SEARCH = 32
-"""Cells of an IVF index that a search reads (nprobe)."""
+"""Kinds of Milvus's index and their parameters; the last ones are not those of Milvus Lite."""
+CELLS_TO_SEARCH = 32  # of an IVF index (nprobe)
 
 
 class IndexKind(NamedTuple):
@@ -94,8 +91,7 @@ class MilvusSearch:
         recorded = read_content(self.index)
         before = {} if earlier is None else read_content(earlier)
         kind = [*(self.kind or recorded.get("kind") or before.get("kind") or IndexKind())]
-        is_new = not self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER)
-        if is_new:
+        if is_new := not self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER):
             self.make_collection()
         if is_new or kind != recorded.get("kind"):
             self.make_index(IndexKind(*kind))
@@ -144,18 +140,17 @@ class MilvusSearch:
 
     def send(self, number: int) -> None:
         """Sends the rows of a shard, unless the collection has them all."""
-        places, shard = self.index.places(number).tolist(), self.index.shard(number)
-        if not places or self.count(f"key >= {places[0]} and key <= {places[-1]}") == len(places):
+        places, rows = self.index.places(number), []
+        if not len(places) or self.count(f"key >= {places[0]} and key <= {places[-1]}") == len(places):
             return
-        items, rows = shard.items, []
-        for row, (place, name) in enumerate(zip(places, items.names, strict=True)):
-            texts = {"name": name, "captions": "\n".join(items.captions[row] if items.captions else ())}
+        listed = self.index.items_at(places), self.index.embeddings_at(places), places.tolist()
+        for (name, captions, columns), embedding, place in zip(*listed, strict=True):
+            texts = {"name": name, "captions": "\n".join(captions)}
             texts = {
                 key: text.encode(errors="replace")[:MAX_TEXT_BYTES].decode(errors="ignore")
                 for key, text in texts.items()
             }
-            columns = items.columns[row] if items.columns else {}
-            rows.append({**columns, **texts, "embedding": shard.embeddings[row].astype(np.float32), "key": place})
+            rows.append({**columns, **texts, "embedding": embedding, "key": place})
         for start in range(0, len(rows), ROWS_AT_ONCE):
             self.client.upsert(self.collection, rows[start : start + ROWS_AT_ONCE], timeout=SECONDS_TO_ANSWER)
         self.index.opened.pop(number)  # names of millions of images need not stay in memory

@@ -27,7 +27,7 @@ from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
 from ..tasks.captioning_generation import caption_images
 from ..tasks.registry import TASKS, task_class
 from ..training.config import TrainingConfig, load_training_config, read_yaml
-from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG, training_config_of
+from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG
 from ..training.task import Evaluation, Task
 
 TRAINING_CURVE = "training_curve.png"
@@ -155,7 +155,7 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
 def refuse_files_elsewhere(folder: Path) -> None:
     """Refuses links out of a stranger's folder, but for code, and names of weights and models elsewhere."""
     run = run_of(folder)
-    of_run = [] if run is None else [folder, training_config_of(run), run / HISTORY]
+    of_run = [] if run is None else [folder, run / TRAINING_CONFIG, run / HISTORY]
     for root, paths in ((folder, folder.rglob("*") if folder.is_dir() else ()), (folder.parent, of_run)):
         for path in paths:
             is_code = path.suffix == ".py" and not path.is_dir()
@@ -199,7 +199,7 @@ def config_of(folder: Path) -> dict | None:
 def run_of(folder: Path) -> Path | None:
     """Returns the folder of the training run of a model's folder; None without one."""
     run = folder.absolute().parent
-    return run if training_config_of(run).is_file() else None
+    return run if (run / TRAINING_CONFIG).is_file() else None
 
 
 def config_of_run(folder: Path) -> TrainingConfig | None:
@@ -208,7 +208,7 @@ def config_of_run(folder: Path) -> TrainingConfig | None:
     if run is None:
         return None
     task = task_class(str(task_of(load_config(folder))))
-    return load_training_config(training_config_of(run), (), lambda model: task.config_class)
+    return load_training_config(run / TRAINING_CONFIG, (), lambda model: task.config_class)
 
 
 def history_of(run: Path) -> list[dict]:
@@ -297,9 +297,7 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
             metric_type=metadata(metric),
             metric_value=round(value, 4),
             metric_name=metadata(metric),
-            metric_args={"fingerprint": metadata(evaluation.fingerprints[metric])}
-            if metric in evaluation.fingerprints
-            else None,
+            metric_args={"fingerprint": metadata(evaluation.fingerprints.get(metric, metric))},
         )
         for evaluation in facts.evaluations
         for metric, value in evaluation.scores.items()

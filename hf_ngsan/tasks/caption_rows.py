@@ -108,17 +108,15 @@ def rows_for(
     if size is None:
         raise DataError(
             f"{data} has images and no visual_features, and this model has no vision encoder; train one with "
-            "model.vision_config, give this one the encoder of its features with hf-ngsan attach-vision, or extract "
-            "features with hf-ngsan extract."
+            "model.vision_config, or see hf-ngsan attach-vision and hf-ngsan extract."
         )
     members: Any = getattr(model, "members", [model])
     for member in members:
         expected = member.config.visual_feature_size
         if expected != size:
-            images = "" if member.config.vision_config is None else ", or data with images, such as scenes:images=true"
             raise DataError(
                 f"The feature dimension of {data} is {size}, but the model takes visual_feature_size={expected}; use a "
-                f"model or features of the same dimension{images}."
+                "model or features of the same dimension, or, for a model with a vision encoder, data with images."
             )
         check_provenance(member, processor, rows, data)
     return rows if keep_images else only_features(rows)

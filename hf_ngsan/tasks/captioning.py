@@ -4,7 +4,7 @@ import argparse
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -24,7 +24,7 @@ from ..metrics import CaptionMetrics, CiderD, DocumentFrequency
 from ..metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.modeling_base import vision_encoders
-from ..training.config import ConfigError, EvaluationSettings, TrainingConfig, TrainingSettings, setting
+from ..training.config import ConfigError, TrainingConfig, TrainingSettings, setting
 from ..training.objectives import self_critical_rewards as rewards
 from ..training.objectives.distillation import DistillationSettings, OnPolicyDistillation
 from ..training.objectives.policy import Policy
@@ -32,9 +32,9 @@ from ..training.objectives.self_critical import SelfCritical, SelfCriticalSettin
 from ..training.objectives.teacher_forcing import Distillation, TeacherForcing
 from ..training.task import InputRoles, Stage, Task
 from . import caption_rows
-from .captioning_generation import CaptionEvaluation, evaluate_captioner, load_captioners, score_captions
+from .captioning_generation import CaptionEvaluation, evaluate_captioner, load_captioners
 from .captioning_models import GuestSelfCritical, GuestTeacherForcing, new_captioner
-from .new_models import checked_generation, generation_settings, report_vocabulary
+from .new_models import GenerationSettings, checked_generation, generation_settings, report_vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -62,27 +62,17 @@ class CaptioningTrainingSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
-class CaptioningEvaluationSettings(EvaluationSettings):
-    """Generation of captions for the validation split, and the choice of the best model."""
-
-    metric: str = setting("cider_d", "score of the validation split that chooses the best model, higher is better")
-    num_beams: int = setting(3, "width of the beam search", minimum=1)
-    max_new_tokens: int = setting(20, "longest generated caption in tokens, its end included", minimum=1)
-    length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
-
-
-@dataclass(frozen=True)
 class CaptioningConfig(TrainingConfig):
     """The training config of a captioner, whose `vocab_size` and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "ngsan"
 
-    data: caption_rows.CaptioningDataSettings = field(default_factory=caption_rows.CaptioningDataSettings)
-    augmentation: caption_rows.AugmentationSettings = field(default_factory=caption_rows.AugmentationSettings)
-    training: CaptioningTrainingSettings = field(default_factory=CaptioningTrainingSettings)
-    evaluation: CaptioningEvaluationSettings = field(default_factory=CaptioningEvaluationSettings)
-    self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)
-    distillation: DistillationSettings = field(default_factory=DistillationSettings)
+    data: caption_rows.CaptioningDataSettings = caption_rows.CaptioningDataSettings()
+    augmentation: caption_rows.AugmentationSettings = caption_rows.AugmentationSettings()
+    training: CaptioningTrainingSettings = CaptioningTrainingSettings()
+    evaluation: GenerationSettings = GenerationSettings(metric="cider_d")
+    self_critical: SelfCriticalSettings = SelfCriticalSettings(learning_rate=5e-6, schedule="constant", warmup_epochs=0)
+    distillation: DistillationSettings = DistillationSettings(schedule="cosine")
 
     def changes_that_break_resuming(self, new: Self) -> list[str]:
         """A self-critical stage may be added to a run."""
@@ -149,7 +139,8 @@ class CaptioningTask(Task):
         first = rows.take(2)
         if len(first) < 2:
             raise ConfigError(f"{self.config.data.spec} has one validation image only; CIDEr-D needs two or more.")
-        known = list(score_captions([captions[0] for captions in first["captions"]], first, CaptionMetrics()))
+        references = list(map(list, first["captions"]))
+        known = list(CaptionMetrics().compute(predictions=[texts[0] for texts in references], references=references))
         extra_scores = extra_scores_of(self.config.data.spec)
         return known if extra_scores is None else [*known, *extra_scores.names]
 
@@ -161,7 +152,7 @@ class CaptioningTask(Task):
         if is_guest(model.config):
             self.guest = guest_of(model, processor)
         elif not self.distils:
-            report_vocabulary(processor.tokenizer, captions, is_new="init_from" not in self.config.model)
+            report_vocabulary(processor.tokenizer, captions)
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:

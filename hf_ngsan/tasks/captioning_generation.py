@@ -38,20 +38,20 @@ def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, Any]:
     loaded: list[tuple[PreTrainedModel, Any]] = [load_captioner(name) for name in names]
     if len(loaded) == 1:
         return loaded[0]
-    vocabulary, preparation = requirements(loaded[0][1])
+    first = requirements(loaded[0][1])
     for name, (model, processor) in zip(names, loaded, strict=True):
         if is_guest(model.config):
             raise ModelFolderError(f"{name} is a {model.config.model_type} model, which is in no ensemble.")
-        if requirements(processor) != (vocabulary, preparation):
-            other = "vocabulary" if requirements(processor)[0] != vocabulary else "preprocessing of images"
-            raise ModelFolderError(f"{name} has another {other} than {names[0]}; an ensemble needs the same.")
+        for what, required in requirements(processor).items():
+            if required != first[what]:
+                raise ModelFolderError(f"{name} has another {what} than {names[0]}; an ensemble needs the same.")
     return EnsembleForConditionalGeneration([model for model, _ in loaded]).eval(), loaded[0][1]
 
 
-def requirements(processor: Any) -> tuple[dict, dict | None]:
-    """Returns vocabulary and preprocessing of images."""
+def requirements(processor: Any) -> dict[str, Any]:
     images = processor.image_processor
-    return processor.tokenizer.get_vocab(), None if images is None else images.to_dict()
+    preprocessing = None if images is None else images.to_dict()
+    return {"vocabulary": processor.tokenizer.get_vocab(), "preprocessing of images": preprocessing}
 
 
 def generate_captions(
@@ -60,38 +60,26 @@ def generate_captions(
     rows: Dataset | Sequence[dict],
     accelerator: Accelerator | None = None,
     *,
+    prefixes: Sequence[str] | None = None,
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> list[str]:
-    """Captions every row of the feature contract once, in the order of the rows.
+    """Captions every row of the feature contract once, in the order of the rows; from the beginnings `prefixes` on.
 
     The captioner, on the accelerator's device, is not wrapped and in evaluation mode. All processes of the accelerator
     share the work, and each gets the whole result. Arguments are those of `model.generate`, such as `num_beams`.
     """
 
     def caption(indices: range) -> list[str]:
-        return caption_batch(model, processor, take(rows, indices), **generate_arguments)
+        own = None if prefixes is None else [prefixes[index] for index in indices]
+        return caption_batch(model, processor, take(rows, indices), own, **generate_arguments)
 
     return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
 
 
-def complete_captions(
-    model: PreTrainedModel,
-    processor: ProcessorMixin,
-    rows: Dataset | Sequence[dict],
-    beginnings: Sequence[tuple[int, str]],
-    accelerator: Accelerator | None = None,
-    batch_size: int = 64,
-    max_new_tokens: int = 20,
-) -> list[str]:
-    """Returns whole captions, finished greedily, of beginnings: the index of a row and a prefix of its caption each."""
-
-    def complete(positions: range) -> list[str]:
-        indices, prefixes = zip(*(beginnings[position] for position in positions), strict=True)
-        greedy: dict[str, Any] = {"num_beams": 1, "length_penalty": None, "max_new_tokens": max_new_tokens}
-        return caption_batch(model, processor, take(rows, indices), prefixes, **greedy)
-
-    return map_sharded(complete, len(beginnings), batch_size, accelerator, description="captioning")
+def greedily(max_new_tokens: int) -> dict[str, Any]:
+    """Returns the arguments of `generate()` for the greedy completion of a caption."""
+    return {"num_beams": 1, "length_penalty": None, "max_new_tokens": max_new_tokens}
 
 
 def caption_batch(
@@ -146,26 +134,21 @@ def evaluate_captioner(
     metric = CaptionMetrics(metrics=metrics or CaptionMetrics.DEFAULT, tokenizer=units)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
     is_main_process = accelerator is None or accelerator.is_main_process
-    shared: list[Any] = [score_captions(captions, rows, metric) if is_main_process else None]
+    references = list(map(list, rows["captions"]))
+    shared: list[Any] = [metric.compute(predictions=captions, references=references) if is_main_process else None]
     if accelerator is not None:
         broadcast_object_list(shared)
     scores: dict[str, float] = shared[0]
     if extra_scores is not None:
 
         def complete(indices: Sequence[int], prefixes: Sequence[str]) -> list[str]:
-            beginnings = list(zip(indices, prefixes, strict=True))
-            longest = extra_scores.completion_tokens
-            return complete_captions(model, processor, rows, beginnings, accelerator, batch_size, longest)
+            options = {"prefixes": prefixes, "batch_size": batch_size, **greedily(extra_scores.completion_tokens)}
+            return generate_captions(model, processor, rows.select(indices), accelerator, **options)
 
         scores |= extra_scores.compute(rows, captions, complete)
     ids = map(int, rows["image_id"])
     results = [{"image_id": image_id, "caption": text} for image_id, text in zip(ids, captions, strict=True)]
     return CaptionEvaluation(scores, results=results)
-
-
-def score_captions(captions: list[str], rows: Dataset, metric: CaptionMetrics) -> dict[str, float]:
-    """Returns scores of one caption for each row; the row's own `captions` are the references."""
-    return metric.compute(predictions=captions, references=[list(references) for references in rows["captions"]])
 
 
 def caption_images(

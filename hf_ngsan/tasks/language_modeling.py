@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import torch
@@ -16,7 +16,7 @@ from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_b
 from ..models.text_encoders import find_text_encoder
 from ..registry import model_class
 from ..training.batches import map_sharded, take
-from ..training.config import EvaluationSettings, TrainingConfig, TrainingSettings, another_default, setting
+from ..training.config import EvaluationSettings, TrainingConfig, TrainingSettings, setting
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.task import Evaluation, InputRoles, Stage, Task, Update
 from . import new_models
@@ -31,21 +31,14 @@ class LanguageModelingTrainingSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
-class LanguageModelingEvaluationSettings(EvaluationSettings):
-    """Evaluation and the choice of the best model."""
-
-    metric: str = another_default(EvaluationSettings, "metric", "perplexity")
-
-
-@dataclass(frozen=True)
 class LanguageModelingConfig(TrainingConfig):
     """The training config of a language model; `vocab_size` of its section `model` follows from the captions."""
 
     default_model_type: ClassVar[str] = "rstnet_language_model"
 
-    data: CaptionDataSettings = field(default_factory=CaptionDataSettings)
-    training: LanguageModelingTrainingSettings = field(default_factory=LanguageModelingTrainingSettings)
-    evaluation: LanguageModelingEvaluationSettings = field(default_factory=LanguageModelingEvaluationSettings)
+    data: CaptionDataSettings = CaptionDataSettings()
+    training: LanguageModelingTrainingSettings = LanguageModelingTrainingSettings()
+    evaluation: EvaluationSettings = EvaluationSettings(metric="perplexity")
 
 
 SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
@@ -85,10 +78,6 @@ def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> Non
     model.align_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__), pieces_of)
 
 
-MAX_LOSS = 700.0
-"""Largest loss with a finite perplexity: exp(710) exceeds float64."""
-
-
 def evaluate_language_model(
     model: PreTrainedModel,
     processor: ProcessorMixin,
@@ -113,7 +102,7 @@ def evaluate_language_model(
     measured = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")
     loss, right, number = (sum(values) for values in zip(*measured, strict=True))
     mean = loss / max(number, 1)
-    perplexity = math.inf if mean > MAX_LOSS else math.exp(mean)
+    perplexity = math.exp(mean) if mean < 700 else math.inf  # exp(710) exceeds float64
     return {"loss": mean, "perplexity": perplexity, "token_accuracy": right / max(number, 1)}
 
 

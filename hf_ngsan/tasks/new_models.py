@@ -3,6 +3,7 @@
 import difflib
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.transformers_backbones import check_size, own_image_size
 from ..registry import model_class, own_model_types
-from ..training.config import ConfigError, TrainingConfig, suggestion
+from ..training.config import ConfigError, EvaluationSettings, TrainingConfig, setting, suggestion
 
 logger = logging.getLogger(__name__)
 
@@ -129,18 +130,17 @@ def trained_guest(
     return load_model(source, task)
 
 
-def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
+def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str]) -> None:
     """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large."""
     ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
     number = sum(map(len, ids))
     unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
     known = len(tokenizer) - len(set(tokenizer.all_special_ids))
-    message = "The vocabulary has %d words; %.1f%% of the words of the training captions are unknown to it%s."
+    message = f"The vocabulary has {known} words; {unknown:.1%} of the words of the training captions are unknown."
     if unknown > 0.05:
-        remedy = "lower data.min_word_count" if is_new else "a captioner without model.init_from would learn them"
-        logger.warning("Warning: " + message, known, 100 * unknown, f": {remedy}")
+        logger.warning("Warning: %s", message)
     else:
-        logger.info(message, known, 100 * unknown, "")
+        logger.info("%s", message)
 
 
 def fill_word_vectors(model: Any, tokenizer: PreTrainedTokenizerBase, settings: Any, size_key: str) -> None:
@@ -245,7 +245,16 @@ def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any
     return chosen | {name: options[name] for name in sorted(others & options.keys()) if options[name] is not None}
 
 
-def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
+@dataclass(frozen=True)
+class GenerationSettings(EvaluationSettings):
+    """Generation of texts for the validation split, and the choice of the best model."""
+
+    num_beams: int = setting(3, "width of the beam search", minimum=1)
+    max_new_tokens: int = setting(20, "longest generated text in tokens, its end included", minimum=1)
+    length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
+
+
+def set_generation_defaults(model: PreTrainedModel, settings: GenerationSettings) -> None:
     """Gives `generate()` the settings of the evaluation as defaults, also in the saved model."""
     defaults: Any = model.generation_config
     defaults.num_beams = settings.num_beams

@@ -4,7 +4,7 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -25,7 +25,7 @@ from ..loading.provenance import remember_features
 from ..metrics.vqa import answer_scores, normalize_answer, vqa_accuracy
 from ..training import config as settings
 from ..training.batches import map_sharded, take
-from ..training.config import another_default, setting
+from ..training.config import setting
 from ..training.run import short_checksum
 from ..training.task import Evaluation, Objective, Stage, Task
 from ..visualization import plot_question
@@ -43,7 +43,7 @@ class QuestionDataSettings(settings.DataSettings):
     min_answer_count: int = setting(9, "training questions of which an answer is the most common one", minimum=1)
     word_vectors: str | None = setting(None, "first word vectors: GloVe's .txt, or .npy with data.dictionary")
     dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
-    image_size: int | None = another_default(caption_rows.CaptioningDataSettings, "image_size", None)
+    image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,14 @@ class QuestionTrainingSettings(settings.TrainingSettings):
 
 
 @dataclass(frozen=True)
-class QuestionEvaluationSettings(settings.EvaluationSettings):
-    """Evaluation and the choice of the best model."""
-
-    metric: str = another_default(settings.EvaluationSettings, "metric", "accuracy")
-
-
-@dataclass(frozen=True)
 class VisualQuestionAnsweringConfig(settings.TrainingConfig):
     """The training config of a model whose words, answers and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "mcan"
 
-    data: QuestionDataSettings = field(default_factory=QuestionDataSettings)
-    training: QuestionTrainingSettings = field(default_factory=QuestionTrainingSettings)
-    evaluation: QuestionEvaluationSettings = field(default_factory=QuestionEvaluationSettings)
+    data: QuestionDataSettings = QuestionDataSettings()
+    training: QuestionTrainingSettings = QuestionTrainingSettings()
+    evaluation: settings.EvaluationSettings = settings.EvaluationSettings(metric="accuracy")
 
 
 def load_questions(spec: str, split: str, with_answers: bool = True, limit: int | None = None) -> Dataset:

@@ -24,8 +24,8 @@ from ..io import folders
 from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
-from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, check_backend, open_backend, search_current
-from ..retrieval.index_folder import DESCRIPTION, EXACT, IndexDescription, check_new_index, read_description
+from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, open_backend, search_current
+from ..retrieval.index_folder import DESCRIPTION, IndexDescription, check_new_index, read_description
 from ..visualization import plot_contact_sheet, save_figure
 
 MAX_IMAGES_PER_SHARD = 1000  # which a killed process may have to embed again
@@ -71,8 +71,7 @@ def search_images(
 
     Args:
         index: made by this model; several are searched as one.
-        text: the query; or
-        image: a path, URL or image of Pillow.
+        text, image: the query, one of the two; the image is a path, URL or image of Pillow.
         top_k: images at most.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.
         filter: an expression of Milvus, such as `width > 500`, that images must fulfil.
@@ -162,11 +161,9 @@ def index_images(
     cannot be read are an error, or are left out and remembered.
 
     Args:
-        images: images of [`~hf_ngsan.extraction.list_images`].
+        images: images of [`~hf_ngsan.extraction.list_images`], of a split if they are of a dataset.
         name: folder or Hub name of the model, which a search loads.
-        split: split of the images, if they are of a dataset.
-        num_workers: processes that read images, for each process that has a model; `None` = its processors, at most 4.
-        images_per_shard: images written together; `None` = by their number.
+        num_workers, images_per_shard: as for [`~hf_ngsan.extraction.extract_features`].
         backend, kind: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default the index's.
         prune: whether an index loses the images that are no longer listed, or whose files are gone.
 
@@ -182,8 +179,6 @@ def index_images(
     def plan() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         if encoder.image_processor is None:
             raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
-        if backend is not None or kind is not None:
-            check_backend(backend or EXACT, kind)
         check_new_index(lock.folder)
         if not lock.folder.exists():
             folders.restore(lock.folder)  # before the lock makes a folder of this name
@@ -390,8 +385,7 @@ def write_shards(
                 raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
             of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
             for item, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
-                sides = {"width": width, "height": height}
-                rows[item] = Row(embedding, thumbnail, batch.stamps.get(item), sides)
+                rows[item] = Row(embedding, thumbnail, batch.stamps.get(item), {"width": width, "height": height})
         rows = dict(sorted(rows.items()))
         listed = [images.images[item] for item in rows]
         index.write_shard(

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, cast
@@ -25,7 +25,7 @@ from ..models.captioning import WordGenerationMixin
 from ..models.text_scores import TextScores, text_scores
 from ..training import config as settings
 from ..training.batches import map_sharded
-from ..training.config import another_default, setting
+from ..training.config import setting
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.run import short_checksum
 from ..training.task import Evaluation, InputRoles, Stage, Task
@@ -54,31 +54,16 @@ def score_translations(
 class TranslationDataSettings(settings.DataSettings):
     """Sentences for training, and their subwords."""
 
-    spec: str = another_default(settings.DataSettings, "spec", "parallel:data,source=en,target=de")
     vocab_size: int = setting(10_000, "subwords of both languages, special tokens included", minimum=MIN_SUBWORDS)
     max_length: int = setting(256, "longest sentence in tokens that is trained on or translated", minimum=2)
 
 
 @dataclass(frozen=True)
 class TranslationTrainingSettings(settings.TrainingSettings):
-    """Optimization; the defaults are those of Transformer-Base (Vaswani et al. 2017)."""
+    """Optimization."""
 
-    learning_rate: float = another_default(settings.TrainingSettings, "learning_rate", 7e-4)
-    schedule: str = another_default(settings.TrainingSettings, "schedule", "inverse_sqrt")
-    warmup_updates: int | None = another_default(settings.TrainingSettings, "warmup_updates", 4000)
     batch_tokens: int | None = setting(4096, "tokens per update, on the longer side; null = by batch_size", minimum=1)
-    adam_epsilon: float = another_default(settings.TrainingSettings, "adam_epsilon", 1e-9)
     label_smoothing: float = setting(0.1, "share of the target spread over the vocabulary", minimum=0.0, below=1.0)
-
-
-@dataclass(frozen=True)
-class TranslationEvaluationSettings(settings.EvaluationSettings):
-    """Generation of translations for the validation split, and the choice of the best model."""
-
-    metric: str = setting("bleu", "score of the validation split that chooses the best model: bleu or chrf")
-    num_beams: int = setting(4, "width of the beam search", minimum=1)
-    max_new_tokens: int = setting(128, "longest translation in tokens, its end included", minimum=1)
-    length_penalty: float = setting(0.6, "beams are ranked by log-probability / length ** this")
 
 
 @dataclass(frozen=True)
@@ -87,9 +72,13 @@ class TranslationConfig(settings.TrainingConfig):
 
     default_model_type: ClassVar[str] = "nsa_transformer"
 
-    data: TranslationDataSettings = field(default_factory=TranslationDataSettings)
-    training: TranslationTrainingSettings = field(default_factory=TranslationTrainingSettings)
-    evaluation: TranslationEvaluationSettings = field(default_factory=TranslationEvaluationSettings)
+    data: TranslationDataSettings = TranslationDataSettings(spec="parallel:data,source=en,target=de")
+    training: TranslationTrainingSettings = TranslationTrainingSettings(  # of Transformer-Base (Vaswani et al. 2017)
+        learning_rate=7e-4, schedule="inverse_sqrt", warmup_updates=4000, adam_epsilon=1e-9
+    )
+    evaluation: new_models.GenerationSettings = new_models.GenerationSettings(
+        metric="bleu", num_beams=4, max_new_tokens=128, length_penalty=0.6
+    )
 
 
 def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:

@@ -98,7 +98,6 @@ def update_loader(
         batches,
         batch_size=None,
         sampler=range(first, len(batches)),
-        collate_fn=as_it_is,
         num_workers=num_workers,
         pin_memory=pin_memory,
         generator=torch.Generator(),
@@ -107,10 +106,6 @@ def update_loader(
         if isinstance(item, ValueError | OSError):
             raise item
         yield item
-
-
-def as_it_is(item: Any) -> Any:
-    return item
 
 
 def gather_rows(accelerator: Accelerator, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:

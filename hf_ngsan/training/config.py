@@ -4,11 +4,7 @@
 base: ngsan/scenes
 training:
   epochs: 20
-with_lora: {training.learning_rate: 1.0e-4}
 ```
-
-The section `with_lora` has values for the case that adapters are trained (`lora.rank` is set), unless an override, or a
-file that names this one as its `base`, sets the key.
 """
 
 import dataclasses
@@ -17,7 +13,7 @@ import operator
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +25,6 @@ from ..io import MAX_INTEGER
 from ..io.files import write_text_atomically
 from ..io.packaged import find_config
 
-WITH_LORA = "with_lora"
 RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."
 SCHEDULES = ("step", "cosine", "inverse_sqrt", "constant")
 LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
@@ -39,25 +34,12 @@ class ConfigError(ValueError):
     """A training config that cannot be used; the message names the file and the key and says what to do."""
 
 
-def setting(
-    default: Any,
-    help: str,
-    *,
-    choices: Sequence[str] | None = None,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    below: float | None = None,
-    free_on_resume: bool = False,
-) -> Any:
-    """Returns a key of a training config: default, explanation, bounds, and whether a resumed run may change it."""
-    bounds = {"choices": choices, "minimum": minimum, "maximum": maximum, "below": below}
+def setting(default: Any, help: str, *, free_on_resume: bool = False, **bounds: Any) -> Any:
+    """Returns a key of a training config: default, explanation, and whether a resumed run may change it.
+
+    Bounds are `choices`, `minimum`, `maximum` and `below`.
+    """
     return field(default=default, metadata={"help": help, "free_on_resume": free_on_resume, **bounds})
-
-
-def another_default(kind: type, name: str, default: Any) -> Any:
-    """Returns a key of a class of settings with another default, for a subclass."""
-    metadata = next(entry.metadata for entry in dataclasses.fields(kind) if entry.name == name)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -144,7 +126,7 @@ class LoraSettings:
 class TrainingConfig:
     """A training config: everything that a training run depends on.
 
-    A task subclasses it, with its own settings classes for the sections and with sections of its own.
+    A task subclasses it, with its own settings classes or defaults for the sections, and with sections of its own.
 
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
@@ -155,10 +137,10 @@ class TrainingConfig:
     default_model_type: ClassVar[str | None] = None
 
     model: dict = field(default_factory=dict)
-    data: DataSettings = field(default_factory=DataSettings)
-    training: TrainingSettings = field(default_factory=TrainingSettings)
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
-    lora: LoraSettings = field(default_factory=LoraSettings)
+    data: DataSettings = DataSettings()
+    training: TrainingSettings = TrainingSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    lora: LoraSettings = LoraSettings()
 
     def __post_init__(self) -> None:
         chosen = "init_from" in self.model or self.model.get("model_type") is not None
@@ -179,7 +161,12 @@ class TrainingConfig:
         for name in sections:
             if name not in kinds and name != "model":
                 raise ConfigError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
-        parsed = {name: parse_section(name, kind, sections.get(name, {}), where) for name, kind in kinds.items()}
+        defaults = cls()
+        parsed = {
+            name: dataclasses.replace(getattr(defaults, name), **parse_section(name, kind, sections[name], where))
+            for name, kind in kinds.items()
+            if name in sections
+        }
         return cls(model=dict(sections.get("model", {})), **parsed)
 
     def to_dict(self) -> dict:
@@ -204,7 +191,7 @@ class TrainingConfig:
         return changed
 
 
-def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
+def parse_section(section: str, kind: type, values: Mapping, where: str) -> dict[str, Any]:
     settings = {entry.name: entry for entry in dataclasses.fields(kind)}
     annotations = typing.get_type_hints(kind)
     parsed = {}
@@ -212,7 +199,7 @@ def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
         if key not in settings:
             raise ConfigError(f"{where}: unknown key {section}.{key}{suggestion(key, settings, section)}")
         parsed[key] = check_value(value, annotations[key], settings[key].metadata, f"{where}: {section}.{key}")
-    return kind(**parsed)
+    return parsed
 
 
 def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any:
@@ -235,10 +222,10 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
     if not isinstance(value, annotation) or (annotation is int and isinstance(value, bool)):
         expected = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[annotation]
         raise ConfigError(f"{where} must be {expected}{' or null' if optional else ''}, not {value!r}.")
-    if bounds["choices"] and value not in bounds["choices"]:
+    if "choices" in bounds and value not in bounds["choices"]:
         raise ConfigError(f"{where} must be one of {', '.join(bounds['choices'])}, not {value!r}.")
     for name, (words, holds) in LIMITS.items():
-        if bounds[name] is not None and not holds(value, bounds[name]):
+        if name in bounds and not holds(value, bounds[name]):
             raise ConfigError(f"{where} must be {words} {bounds[name]}, not {value!r}.")
     return value
 
@@ -267,17 +254,11 @@ def load_training_config(
     """
     path = find_config(path)
     sections = read_with_base(path)
-    with_lora = sections.pop(WITH_LORA, {})
     changes = [parse_override(text) for text in overrides]
     of_model = {key: value for section, key, value in changes if section == "model"}
     kind = config_class_of({**sections.get("model", {}), **of_model})
     for section, key, value in changes:
         sections[section] = {**sections.get(section, {}), key: value}
-        with_lora.pop(f"{section}.{key}", None)
-    if sections.get("lora", {}).get("rank") is not None:
-        for name, value in with_lora.items():
-            section, _, key = name.rpartition(".")
-            sections[section] = {**sections.get(section, {}), key: value}
     config = kind.from_dict(sections, where=f"{path} and the command line" if changes else str(path))
     if config.training.output_dir is None:
         training = dataclasses.replace(config.training, output_dir=str(Path("runs") / path.stem))
@@ -288,8 +269,6 @@ def load_training_config(
 def read_with_base(path: Path) -> dict:
     """Returns the sections of a file, those of its `base` where it has none."""
     sections = read_yaml(path.read_bytes(), str(path)) or {}
-    if not isinstance(sections, dict):
-        raise ConfigError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
     base = sections.pop("base", None)
     sections = {name: {} if values is None else values for name, values in sections.items()}  # a section without keys
     for name, values in sections.items():
@@ -303,8 +282,6 @@ def read_with_base(path: Path) -> dict:
         raise type(error)(f"{path}, base: {error}") from None
     merged = read_with_base(base)
     for section, values in sections.items():
-        for key in values:
-            merged.get(WITH_LORA, {}).pop(f"{section}.{key}", None)
         merged[section] = {**merged.get(section, {}), **values}
     return merged
 

@@ -31,18 +31,16 @@ from .optimizer import (
     learning_rate_at,
     load_weights,
     make_optimizer,
-    set_learning_rate,
     trained_weights_of_vision,
 )
 from .output_folder import (
     BEST_SCORES,
     HISTORY,
     STAGE_FILE,
-    CheckpointError,
     Checkpoints,
+    TrainedObjects,
     TrainingProgress,
     read_checkpoint,
-    training_config_of,
     write_checkpoint,
 )
 from .task import Objective, Stage, Task, Update
@@ -87,10 +85,8 @@ class TrainingLoop:
         self.progress = TrainingProgress()
         self.steps_per_epoch = self.sampler().batches_per_epoch
         if not self.steps_per_epoch:
-            raise ConfigError(
-                f"training.batch_size is {self.settings.batch_size}, but there are {len(rows)} {self.unit}, and "
-                "training.drop_last leaves out a batch that is not full; lower the batch size."
-            )
+            size = self.settings.batch_size
+            raise ConfigError(f"training.drop_last leaves no batch: batch_size is {size}, of {len(rows)} {self.unit}.")
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
         # Processes would wait for the gradients of weights that the loss does not depend on, as some of a backbone.
         if is_guest(model.config) or trained_weights_of_vision(model) or any(stage.prepare for stage in self.stages):
@@ -111,17 +107,15 @@ class TrainingLoop:
         folder = self.checkpoints.newest_intact()
         if folder is None:
             return False
-        self.progress = read_checkpoint(folder, self.data_identity, **self.trained_objects())
-        if self.progress.stage >= len(self.stages):
-            raise CheckpointError(f"{folder} belongs to a run of more stages; start over with --overwrite.")
+        self.progress = read_checkpoint(folder, self.data_identity, self.trained_objects())
         self.prepare_stage()
         if self.accelerator.is_main_process:
             self.checkpoints.remove_older(folder)  # if the run was killed before it removed them
         logger.info("Resuming from %s: epoch %d, update %d.", folder, self.progress.epoch + 1, self.progress.step)
         return True
 
-    def run(self) -> TrainingProgress:
-        """Trains until the last epoch or until early stopping; returns the progress at the end."""
+    def run(self) -> None:
+        """Trains until the last epoch or until early stopping."""
         if self.progress.step == 0 and "init_from" in self.config.model and self.validation_rows is not None:
             self.model.eval()  # the initial trained model is the best one until another is better
             scores = self.scores()
@@ -134,7 +128,6 @@ class TrainingLoop:
             started_at = time.monotonic()
             self.train_epoch()
             self.finish_epoch(time.monotonic() - started_at)
-        return self.progress
 
     @property
     def stage(self) -> Stage:
@@ -223,7 +216,9 @@ class TrainingLoop:
         progress, accelerator = self.progress, self.accelerator
         seed_everything(self.settings.seed, progress.step, accelerator.process_index)
         step_of_stage = progress.stage_epoch * self.steps_per_epoch + progress.step_in_epoch
-        set_learning_rate(self.optimizer, learning_rate_at(step_of_stage, self.steps_per_epoch, self.stage.settings))
+        rate = learning_rate_at(step_of_stage, self.steps_per_epoch, self.stage.settings)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["rate_factor"]
 
         self.last_batches = micro_batches
         batches, prepared = self.prepared(micro_batches, one_process=self.model is self.bare_model)
@@ -384,13 +379,11 @@ class TrainingLoop:
         self.accelerator.wait_for_everyone()
 
     def check_state(self) -> None:
-        """Checks before it is saved that the state is finite, and that the run's folder is still there."""
+        """Checks before it is saved that the state is finite."""
         tensors = [*self.bare_model.parameters()]
         tensors += [value for state in self.optimizer.state.values() for value in state.values()]
         if not all(bool(tensor.isfinite().all()) for tensor in tensors if torch.is_tensor(tensor)):
             raise TrainingDivergedError(f"A weight is no longer a number {self.how_diverged()}")
-        if not training_config_of(self.output_dir).is_file():
-            raise FileNotFoundError(f"{self.output_dir} has been deleted or moved while it was written; start again.")
 
     def how_diverged(self) -> str:
         return (
@@ -404,13 +397,12 @@ class TrainingLoop:
         if self.accelerator.is_main_process:
             self.checkpoints.save(
                 self.progress.step,
-                lambda folder: write_checkpoint(folder, self.progress, self.data_identity, **self.trained_objects()),
+                lambda folder: write_checkpoint(folder, self.progress, self.data_identity, self.trained_objects()),
             )
         self.accelerator.wait_for_everyone()
 
-    def trained_objects(self) -> dict:
-        scaler = self.accelerator.scaler
-        return {"model": self.bare_model, "optimizer": self.optimizer, "average": self.average, "scaler": scaler}
+    def trained_objects(self) -> TrainedObjects:
+        return TrainedObjects(self.bare_model, self.optimizer, self.average, self.accelerator.scaler)
 
     def rows_done(self) -> int:
         """Returns the approximate number of rows that the current epoch has trained on."""

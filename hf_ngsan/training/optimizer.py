@@ -44,8 +44,6 @@ def adapt(model: PreTrainedModel, config: TrainingConfig) -> None:
             raise ConfigError(f"training.freeze: {unknown(name, dict(model.named_modules()))}")
         for parameter in frozen:
             parameter.requires_grad_(False)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError("training.freeze leaves no weight to train; name fewer parts.")
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
@@ -82,10 +80,6 @@ def add_adapters(model: Any, settings: LoraSettings) -> None:
     inject_adapter_in_model(config, model, ADAPTER)  # transformers 5.24 itself asks for a PEFT that PyPI has not
 
 
-def has_adapters(model: Any) -> bool:
-    return hasattr(model, "peft_config")
-
-
 def adapter_weights(model: Any) -> dict[str, torch.Tensor]:
     """Returns the weights of adapters by PEFT's names in files, the same tensors as the model's."""
     weights = {name: value for name, value in model.state_dict().items() if ".lora_" in name}
@@ -94,7 +88,7 @@ def adapter_weights(model: Any) -> dict[str, torch.Tensor]:
 
 def save_adapted(model: Any, processor: Any, folder: str | os.PathLike) -> None:
     """Saves a model, with its adapters added to its weights, and its processor; the adapters go into `adapter` too."""
-    if has_adapters(model):
+    if hasattr(model, "peft_config"):
         from peft.tuners.lora import LoraLayer
 
         place = Path(folder) / "adapter"
@@ -113,7 +107,7 @@ def save_adapted(model: Any, processor: Any, folder: str | os.PathLike) -> None:
 @torch.no_grad()
 def load_weights(model: Any, folder: Path) -> None:
     """Gives a model the weights of a folder of [`save_adapted`]; where it has adapters, these alone."""
-    if has_adapters(model):
+    if hasattr(model, "peft_config"):  # has adapters
         copy_into(adapter_weights(model), load_file(folder / "adapter" / ADAPTER_WEIGHTS))
     else:
         model.load_state_dict(type(model).from_pretrained(folder).state_dict())
@@ -123,10 +117,7 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
     """Returns Adam over the weights that are not frozen; `rate_factor` of a group multiplies the learning rate."""
     of_vision, vision_rate = trained_weights_of_vision(model), settings.vision_learning_rate
     if vision_rate is not None and not of_vision:
-        raise ConfigError(
-            "training.vision_learning_rate is for a vision encoder that is trained, but this model has none or a "
-            "frozen one; leave it out, or give model.vision_config with frozen: false."
-        )
+        raise ConfigError("training.vision_learning_rate is for a vision encoder with frozen: false; leave it out.")
     of_text: set[torch.nn.Parameter] = set()
     text_rate, encoder = getattr(settings, "text_learning_rate", None), getattr(model, "text", None)
     if text_rate is not None and isinstance(encoder, torch.nn.Module):
@@ -145,12 +136,6 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
         weight_decay=settings.weight_decay,
         fused=fused,
     )
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Gives every group its share of a learning rate."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group["rate_factor"]
 
 
 def trained_weights_of_vision(model: torch.nn.Module) -> set[torch.nn.Parameter]:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
@@ -79,31 +80,31 @@ class Checkpoints:
     def newest_intact(self) -> Path | None:
         """Returns the newest undamaged checkpoint, or None without any; a CheckpointError if all are damaged."""
         folders.remove_leftovers(self.folder)
-        problems = []
+        problem = None
         for folder in reversed(self.all()):
             try:
                 folders.check_folder(folder)
+                return folder
             except folders.DamagedFolderError as error:
-                problems.append(str(error))
-                continue
-            for problem in problems:
-                logger.warning("%s Resuming from %s instead.", problem, folder)
-            return folder
-        if problems:
-            raise CheckpointError(f"{problems[0]} No earlier checkpoint is intact either; start over with --overwrite.")
+                problem = problem or error
+                logger.warning("%s The one before it is tried.", error)
+        if problem is not None:
+            raise CheckpointError(f"{problem} No earlier checkpoint is intact either; start over with --overwrite.")
         return None
 
 
-def write_checkpoint(
-    folder: Path,
-    progress: TrainingProgress,
-    data: dict,
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler | None = None,
-    average: WeightAverage | None = None,
-) -> None:
+class TrainedObjects(NamedTuple):
+    """The objects of a run whose states a checkpoint has."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    average: WeightAverage | None = None
+    scaler: torch.amp.GradScaler | None = None
+
+
+def write_checkpoint(folder: Path, progress: TrainingProgress, data: dict, trained: TrainedObjects) -> None:
     """Fills a folder with the state of a run; `data` identifies the training data."""
+    model, optimizer, average, scaler = trained
     save_model(model, str(folder / "model.safetensors"))
     states = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict() if scaler else None}
     with open(folder / "optimizer.pt", "wb") as file:  # with a path, errors of PyTorch lack the reason
@@ -114,15 +115,9 @@ def write_checkpoint(
     write_text_atomically(folder / PROGRESS, json.dumps(state, indent=2))
 
 
-def read_checkpoint(
-    folder: Path,
-    data: dict,
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler | None = None,
-    average: WeightAverage | None = None,
-) -> TrainingProgress:
+def read_checkpoint(folder: Path, data: dict, trained: TrainedObjects) -> TrainingProgress:
     """Loads a checkpoint; raises a CheckpointError if it is of another model, or of other data than `data`."""
+    model, optimizer, average, scaler = trained
     state = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
     for name, value in data.items():
         if state["data"].get(name, value) != value:
@@ -161,11 +156,6 @@ def average_checkpoints(model: torch.nn.Module, checkpoints: Sequence[Path]) -> 
     copy_into(weights, {name: total / len(checkpoints) for name, total in sums.items()})
 
 
-def training_config_of(run: Path) -> Path:
-    """Returns the path of the training config of a run, which need not exist."""
-    return run / TRAINING_CONFIG
-
-
 def has_saved(run: Path) -> bool:
     """Returns whether a run has saved anything but the model that it was to fine-tune; otherwise it begins anew."""
     best = read_json_or_none(run / "best" / BEST_SCORES) if (run / "best").is_dir() else {"epoch": 0}
@@ -175,11 +165,9 @@ def has_saved(run: Path) -> bool:
 
 def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -> None:
     """Raises a FileExistsError or a ConfigError unless a run may use its folder; writes nothing."""
-    folder, file = config.output_dir, training_config_of(config.output_dir)
+    folder, file = config.output_dir, config.output_dir / TRAINING_CONFIG
     if resume and overwrite:
         raise ConfigError("--resume continues a run and --overwrite deletes it; give one of the two.")
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"training.output_dir: {folder} is a file; choose another folder.")
     if folders.is_empty(folder, besides=(LOCK,)):
         return
     if not file.is_file() or not file.read_text(encoding="utf-8").startswith(RUN_HEADER):
@@ -193,11 +181,9 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
         )
     changed = load_training_config(file, (), lambda model: type(config)).changes_that_break_resuming(config)
     if changed:
-        of_schedule = any(key.endswith(".epochs") for key in changed)
-        reason = " (the cosine schedule depends on the number of epochs)" if of_schedule else ""
         raise ConfigError(
-            f"{folder} cannot be resumed: {', '.join(changed)} had another value in {file}{reason}; use the value "
-            "there, or --overwrite to start again."
+            f"{folder} cannot be resumed: {', '.join(changed)} had another value in {file}; use the value there, or "
+            "--overwrite to start again."
         )
 
 
@@ -216,10 +202,4 @@ def prepare_output_folder(config: TrainingConfig, overwrite: bool) -> None:
             (folder / name).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     folders.remove_leftovers(folder)
-    save_training_config(config, training_config_of(folder))
-
-
-def locked(folder: Path) -> folders.FolderLock:
-    """Returns a lock of the folder, which is made; raises a FileExistsError if another run holds it."""
-    refusal = f"Another training is writing {folder}; wait for its end or choose another training.output_dir."
-    return folders.FolderLock(folder, FileExistsError(refusal), LOCK)
+    save_training_config(config, folder / TRAINING_CONFIG)

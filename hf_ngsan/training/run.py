@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+from accelerate.tracking import get_available_trackers
 from accelerate.utils import set_seed
 from datasets import Dataset
 
 from ..data.errors import MissingSplitError
 from ..data.readers import VALIDATION, set_aside
+from ..io.folders import FolderLock
 from ..io.packaged import names_of_parts
 from ..io.processes import make_accelerator
 from ..loading.models import derive_from
 from .config import ConfigError, suggestion
 from .loop import TrainingLoop
 from .optimizer import adapt
-from .output_folder import check_output_folder, locked, prepare_output_folder
+from .output_folder import LOCK, check_output_folder, prepare_output_folder
 from .task import Task
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,9 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         validation_rows = None
         if config.data.validation_split is not None:
             train_rows, validation_rows = with_validation_rows(task, train_rows, config.data.validation_split)
-            task.check_metric(validation_rows)
+            known, metric = task.known_metrics(validation_rows), task.metric
+            if known and metric not in known:
+                raise ConfigError(f"evaluation.metric: unknown metric {metric!r}{suggestion(metric, known)}")
     set_seed(settings.seed)
     model, processor = task.build(train_rows)
     derive_from(model, [*names_of_parts(config.model), *(getattr(settings, "teachers", None) or [])])
@@ -86,7 +89,8 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         validation_rows = task.evaluation_rows(model, processor, validation_rows)
     loop = TrainingLoop(accelerator, task, model, processor, train_rows, validation_rows)
 
-    with locked(folder) if is_main else nullcontext():
+    refusal = f"Another training is writing {folder}; wait for its end or choose another training.output_dir."
+    with FolderLock(folder, FileExistsError(refusal), LOCK) if is_main else nullcontext():
         is_resumed = resume and loop.resume()  # before anything is written, since it may fail
         accelerator.wait_for_everyone()
         if is_resumed and loop.is_finished():
@@ -132,9 +136,7 @@ def check_tracker(name: str | None) -> None:
     """Raises a ConfigError for a tracker that Accelerate would silently leave out."""
     installed = sorted(map(str, get_available_trackers()))
     if name is not None and name not in installed:
-        known = name in LOGGER_TYPE_TO_CLASS
-        hint = f"; pip install {name}, or set it to null." if known else suggestion(name, installed)
-        raise ConfigError(f"training.tracker: the tracker {name} is not installed{hint}")
+        raise ConfigError(f"training.tracker: {name} is not installed; set it to null{suggestion(name, installed)}")
 
 
 def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[Dataset, Dataset]:
@@ -145,10 +147,8 @@ def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[D
         if split != VALIDATION:
             raise
     rest, validation_rows = set_aside(train_rows, task.config.data.spec)
-    message = (
-        "There is no split 'validation': %d of %d %s choose the best model. data.validation_split=null trains on all."
-    )
-    logger.info(message, len(validation_rows), len(train_rows), task.unit)
+    chosen = f"{len(validation_rows)} of {len(train_rows)} {task.unit} choose the best model"
+    logger.info("There is no split 'validation': %s. data.validation_split=null trains on all.", chosen)
     return rest, validation_rows
 
 

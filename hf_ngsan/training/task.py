@@ -1,12 +1,5 @@
 """The interface of a task: rows, models, objectives and scores. The engine and all commands use this interface alone.
 
-```python
-class CountingTask(Task):
-    config_class = CountingConfig
-    unit = "images"
-    ...
-```
-
 docs/adding_a_model.md has the complete example; `hf_ngsan.tasks.register_task` registers a task.
 """
 
@@ -27,7 +20,7 @@ from ..data import EpochSampler
 from ..io.files import write_output
 from ..loading.models import load_model
 from .batches import MicroBatch, batches_of_rows
-from .config import ConfigError, ScheduleSettings, TrainingConfig, suggestion
+from .config import ScheduleSettings, TrainingConfig
 from .optimizer import save_adapted
 
 
@@ -68,18 +61,11 @@ class Objective(ABC):
     needs_row_index = False
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
-        """Completes all micro-batches of an update before any of their losses is computed.
+        """Returns the inputs of `weight` and `loss` for each micro-batch of an update, before any loss is computed.
 
         By default each is completed alone, by [`prepare_batch`][Objective.prepare_batch]. An objective whose loss joins
-        rows of several micro-batches or processes, as in-batch negatives do, overrides this method.
-
-        Args:
-            model: the bare model.
-            batches: this process's share of the global batch, on the model's device; a filler must not count.
-            update: the update.
-
-        Returns:
-            For each micro-batch the inputs of [`weight`][Objective.weight] and [`loss`][Objective.loss].
+        rows of several micro-batches or processes, as in-batch negatives do, overrides this method. The model is bare;
+        the batches are this process's share of the global batch, on the model's device; a filler must not count.
         """
         return [self.prepare_batch(model, batch.inputs, update) for batch in batches]
 
@@ -113,19 +99,12 @@ class Objective(ABC):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of an evaluation.
+    """The result of an evaluation."""
 
-    Attributes:
-        scores: numbers by metric, for the training log, `--record` and the card.
-        signatures: signatures of a library that computed scores, by metric.
-        results: output of the model for each row, as JSON values; a task with other outputs overrides `save`.
-        report: JSON for `hf-ngsan evaluate` to print; by default the scores.
-    """
-
-    scores: dict[str, float]
-    signatures: Mapping[str, str] = field(default_factory=dict)
-    results: Sequence[Any] = ()
-    report: Mapping[str, Any] | None = None
+    scores: dict[str, float]  # by metric, for the training log, `--record` and the card
+    signatures: Mapping[str, str] = field(default_factory=dict)  # of a library that computed scores, by metric
+    results: Sequence[Any] = ()  # of each row, as JSON values; a task with other outputs overrides `save`
+    report: Mapping[str, Any] | None = None  # JSON for `hf-ngsan evaluate` to print; by default the scores
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the results into a file, whole or not at all."""
@@ -153,19 +132,14 @@ class InputRoles:
 class Stage:
     """A part of a run with one objective and one schedule.
 
-    Attributes:
-        name: name of the stage, and of the folder of its best model if another stage follows.
-        objective: turns batches into losses.
-        settings: schedule of the learning rate, `epochs` and `early_stopping_patience`.
-        epoch_name: name of an epoch of the stage in the log.
-        prepare: called with the model when the stage begins or resumes, to freeze weights that it does not train;
-            `None` leaves the model as it is. The optimizer holds all weights that are trainable before the first stage.
+    `prepare` is called with the model when the stage begins or resumes, to freeze weights that it does not train. The
+    optimizer holds all weights that are trainable before the first stage.
     """
 
-    name: str
+    name: str  # also that of the folder of its best model if another stage follows
     objective: Objective
-    settings: ScheduleSettings
-    epoch_name: str = "epoch"
+    settings: ScheduleSettings  # of the learning rate, `epochs` and `early_stopping_patience`
+    epoch_name: str = "epoch"  # in the log
     prepare: Callable[[PreTrainedModel], None] | None = None
 
 
@@ -175,30 +149,18 @@ class Task(ABC):
     The engine calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`, `stages`,
     `collator`, `identity` and `sampler`, then `evaluate` and `save` once an epoch. `hf-ngsan evaluate` calls `load`,
     `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the training log.
-
-    Attributes:
-        config: the training config, an instance of `config_class`: [`TrainingConfig`] or a subclass.
-        unit: name of a row in the log, in the plural, such as "images".
-        model_noun: name of a model of the task, such as "a translator".
-        does: verb phrase for its card, such as "translates sentences".
-        pipeline_tag: name of the task on the Hub, if it has one.
-        tags: further tags of its cards.
-        can_ensemble: whether several models may be evaluated together; then `load` takes them.
-        has_results: whether an evaluation has a result for each row (`--output`).
-        writes_text: whether its models write by `generate()`; then an evaluation takes arguments of it.
-        input_roles: inputs of a model that writes words, for `hf-ngsan audit`.
     """
 
     config_class: ClassVar[type[TrainingConfig]] = TrainingConfig
-    unit: ClassVar[str] = "rows"
-    model_noun: ClassVar[str] = "a model of another task"
-    does: ClassVar[str] = "has a task of its own"
-    pipeline_tag: ClassVar[str | None] = None
-    tags: ClassVar[tuple[str, ...]] = ()
-    can_ensemble: ClassVar[bool] = False
-    has_results: ClassVar[bool] = True
-    writes_text: ClassVar[bool] = False
-    input_roles: ClassVar[InputRoles | None] = None
+    unit: ClassVar[str] = "rows"  # a row in the log, in the plural, such as "images"
+    model_noun: ClassVar[str] = "a model of another task"  # such as "a translator"
+    does: ClassVar[str] = "has a task of its own"  # verb phrase for cards, such as "translates sentences"
+    pipeline_tag: ClassVar[str | None] = None  # the task's name on the Hub, if it has one
+    tags: ClassVar[tuple[str, ...]] = ()  # further ones, of its cards
+    can_ensemble: ClassVar[bool] = False  # several models may be evaluated together; then `load` takes them
+    has_results: ClassVar[bool] = True  # an evaluation has a result for each row (`--output`)
+    writes_text: ClassVar[bool] = False  # its models write by `generate()`, whose arguments an evaluation takes
+    input_roles: ClassVar[InputRoles | None] = None  # of a model that writes words, for `hf-ngsan audit`
 
     def __init__(self, config: TrainingConfig) -> None:
         self.config = config
@@ -258,9 +220,7 @@ class Task(ABC):
         """Scores a model in evaluation mode, not wrapped, on rows of `evaluation_rows`.
 
         It is called in every process and returns the same in all; scores alone for a task without results of rows.
-
-        Args:
-            options: given options of `add_evaluation_options`; none in training.
+        Options are those given of `add_evaluation_options`, none in training.
         """
 
     def evaluate_all(self, *arguments: Any, **options: Any) -> Evaluation:
@@ -299,9 +259,3 @@ class Task(ABC):
     def save(self, model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:
         """Saves the model and its processor into a folder that `from_pretrained` reads."""
         save_adapted(model, processor, folder)
-
-    def check_metric(self, rows: Dataset) -> None:
-        """Raises a ConfigError unless the evaluation of these rows gives the metric that chooses the best model."""
-        known = self.known_metrics(rows)
-        if known and self.metric not in known:
-            raise ConfigError(f"evaluation.metric: unknown metric {self.metric!r}{suggestion(self.metric, known)}")

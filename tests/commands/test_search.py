@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 from PIL import Image
 
 from hf_ngsan.cli import main
-from hf_ngsan.loading.models import save_model
+from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.retrieval import IndexFolder
 from hf_ngsan.tasks import retrieval_search as image_index
 from hf_ngsan.tasks.retrieval_search import embed_pixels
@@ -270,5 +270,24 @@ def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):
     said = fails(capsys, "index", "--model", blind, "--images", photos, "--output", tmp_path / "new")
     assert "no vision encoder" in said and not (tmp_path / "new").exists()
     (photos / "broken.png").write_bytes(b"no image")
-    said = fails(capsys, "index", "--model", model, "--images", photos, "--output", tmp_path / "stopped", *HERE)
-    assert "broken.png" in said
+    stopped = ["index", "--model", model, "--images", photos, "--output", tmp_path / "stopped", "--batch-size", 1]
+    assert "broken.png" in fails(capsys, *stopped, *HERE)
+    assert "1 skipped" in prints(capsys, *stopped, *SKIPPING)
+    assert "broken.png" in fails(capsys, *stopped, *HERE)
+    network = tiny_model(seed=5, vision_config=VISION)
+    torch.nn.init.constant_(network.image_projection.weight, torch.nan)
+    save_model(network, tiny_processor(pixels=True), tmp_path / "no_numbers")
+    no_numbers = ["--model", tmp_path / "no_numbers", "--images", photos, "--output", tmp_path / "nan"]
+    assert "not finite" in fails(capsys, "index", *no_numbers, *SKIPPING)
+
+
+def test_hits_of_an_index_that_was_replaced_are_not_drawn(model, photos, tmp_path, capsys):
+    grow(capsys, model, photos, tmp_path / "index")
+    index, (network, processor) = IndexFolder.open(tmp_path / "index"), load_model(model)
+    hits = image_index.search_images(network, processor, index, text="a red ball")
+    shutil.rmtree(tmp_path / "index")
+    grow(capsys, model, photos, tmp_path / "index")
+    with pytest.raises(ValueError, match="replaced"):
+        image_index.draw_hits(index, hits, "a red ball", tmp_path / "hits.png")
+    with pytest.raises(ValueError, match="not both"):
+        image_index.search_images(network, processor, index)

@@ -128,7 +128,7 @@ def test_counts_images_not_captions():
     table = frequency.to_dict()
     assert table == document_frequencies([[c.split() for c in image] for image in TOKENIZED])
     assert table[("a", "cat")] == 2
-    assert (frequency.num_documents, len(frequency)) == (3, len(table))
+    assert frequency.num_documents == 3
     assert DocumentFrequency.from_captions(TOKENIZED, tokenizer=None).to_dict() == table
 
 
@@ -142,37 +142,13 @@ def test_token_ids_end_with_the_end_token(kind):
     assert (frequency.eos_token_id, frequency.ignored_token_ids) == (2, (1,))
 
 
-def test_saved_and_loaded(tmp_path):
-    for number, frequency in enumerate(
-        [
-            DocumentFrequency.from_captions([*CAPTIONS, ["caf\u00e9 \u732b"]]),
-            DocumentFrequency.from_captions([[[4, 5, 2]], [[70_000, 2]]], eos_token_id=2, ignored_token_ids=(0, 1)),
-        ]
-    ):
-        path = tmp_path / "new" / f"{number}.npz"
-        frequency.save(path)
-        loaded = DocumentFrequency.load(str(path))
-        assert loaded.to_dict() == frequency.to_dict()
-        for name in ("num_documents", "vocabulary", "eos_token_id", "ignored_token_ids"):
-            assert getattr(loaded, name) == getattr(frequency, name)
-        assert [file.name for file in path.parent.iterdir() if file.suffix != ".npz"] == []
-
-
-def test_files_of_others(tmp_path):
-    pickled = tmp_path / "pickled.npz"
-    np.savez(pickled, header=np.array([object()], dtype=object))
-    np.savez(tmp_path / "newer.npz", header=np.frombuffer(b'{"format": "something else"}', dtype=np.uint8))
-    for path in (pickled, tmp_path / "newer.npz"):
-        with pytest.raises(ValueError, match=path.name):
-            DocumentFrequency.load(path)
-
-
 @each_row(
     ("captions", "named"),
     [
         ([["a cat"]], "1"),
         ([["a cat"], []], "image 1"),
         ([["a cat"], [[1, 2]]], "token ids"),
+        ([[[0.5]], [[1.0]]], "integers"),
     ],
 )
 def test_bad_captions_are_named(captions, named):

@@ -19,10 +19,8 @@ def test_a_broken_captioner_shows():
 
 
 def test_vocabulary():
-    result = caption_diagnostics(["a cat", "a cat"], vocabulary=["a", "cat", "dog", "bird"])
-    assert (result["vocabulary_size"], result["vocabulary_used"], result["distinct_captions"]) == (2, 0.5, 0.5)
-    assert "vocabulary_used" not in caption_diagnostics(["a cat"])
-    assert caption_diagnostics(["a"], vocabulary=[])["vocabulary_used"] == 0
+    result = caption_diagnostics(["a cat", "a cat"])
+    assert (result["vocabulary_size"], result["distinct_captions"]) == (2, 0.5)
 
 
 @settings(max_examples=60, deadline=None)

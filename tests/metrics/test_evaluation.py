@@ -136,7 +136,6 @@ def test_the_choice_of_metrics():
     [
         (["a"], [["a"], ["b"]], "1 predictions.* 2 "),
         (["a", "b"], [["a"], []], "image 1"),
-        (["a", None], [["a"], ["b"]], "Prediction 1 .*NoneType"),
         (["a", "b"], [["a"], "b"], "image 1"),
     ],
 )

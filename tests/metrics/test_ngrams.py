@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.metrics.ngrams import WordSequences, count_ngrams, stable_order
+from hf_ngsan.metrics.ngrams import WordSequences, count_ngrams
 
 from .plain import ngrams
 
@@ -41,11 +41,3 @@ def test_counts(lists):
         assert len(counted) == len(level.ngrams)
         order = list(zip(level.ngrams.tolist(), level.sequences.tolist(), strict=True))
         assert order == sorted(order)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 2**62), max_size=50))
-def test_stable_order(keys):
-    keys = np.array(keys, dtype=np.int64)
-    keys = np.concatenate([keys, keys[: len(keys) // 2]])
-    assert stable_order(keys).tolist() == np.argsort(keys, kind="stable").tolist()

@@ -3,6 +3,7 @@
 import random
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,8 @@ def test_nothing_is_left_of_nothing():
     texts = ["", "   ", ".", "...", '"', "\u2026", "\U0001f600", "\ue000", "- ; :"]
     assert PTBTokenizer().tokenize(texts) == [""] * len(texts)
     assert PTBTokenizer().tokenize([]) == PTBTokenizer(joined=True).tokenize([]) == []
+    with pytest.raises(ValueError, match="list"):
+        PTBTokenizer().tokenize("a cat")
 
 
 @each_row("end", ["\n", "\r", "\r\n", "\v", "\f", "\u2028", "\u2029"])

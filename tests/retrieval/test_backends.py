@@ -1,6 +1,7 @@
 """Backends of search: the same hits from every one, made once, continued, and one sentence for what cannot be used."""
 
 import dataclasses
+import shutil
 import sys
 
 import numpy as np
@@ -13,10 +14,12 @@ from hf_ngsan.retrieval import (
     IndexFolder,
     IndexFolderError,
     IndexKind,
+    check_backend,
     milvus,
     nearest,
     open_backend,
     search,
+    search_current,
 )
 from hf_ngsan.retrieval.backends import GRAPH
 from tests.tables import each_row
@@ -43,7 +46,7 @@ def written(folder, description=DESCRIPTION) -> IndexFolder:
 
 def index_of(folder, names, vectors, **about) -> IndexFolder:
     """An index of one shard."""
-    changed = {"num_items": len(names), "items_per_shard": len(names), "source_checksum": folder.name}
+    changed = {"num_items": max(len(names), 1), "items_per_shard": max(len(names), 1), "source_checksum": folder.name}
     index = IndexFolder.begin(folder, dataclasses.replace(DESCRIPTION, **changed))
     index.write_shard(0, names, vectors, **about)
     return IndexFolder.open(folder)
@@ -54,7 +57,7 @@ def names_of(hits) -> list[list[str]]:
 
 
 @pytest.fixture(
-    params=["usearch", pytest.param("milvus:{folder}/milvus.db", marks=pytest.mark.slow)],
+    params=["usearch", "milvus:{folder}/milvus.db"],
     ids=lambda spec: spec.partition("/")[0],
 )
 def spec(request, tmp_path):
@@ -161,7 +164,6 @@ def test_a_package_that_is_missing(tmp_path, monkeypatch, spec, package, extra):
         open_backend(written(tmp_path / "index"), spec)
 
 
-@pytest.mark.slow
 def test_a_collection_of_milvus_that_lacks_embeddings_is_not_searched(tmp_path):
     pytest.importorskip("milvus_lite")
     index, spec = written(tmp_path / "index"), f"milvus:{tmp_path / 'milvus.db'}"
@@ -182,7 +184,6 @@ STATES = {
 """An index, and the one that it becomes: 0 and 1 are gone, 3 has changed, one is new and stands first."""
 
 
-@pytest.mark.slow
 def test_a_collection_takes_the_place_of_an_earlier_one(tmp_path, monkeypatch):
     """Until the new index takes its place, the old one is searched as before; a kill leaves both."""
     pytest.importorskip("milvus_lite")
@@ -210,7 +211,6 @@ def test_a_collection_takes_the_place_of_an_earlier_one(tmp_path, monkeypatch):
         assert names_of(search(index, QUERIES, 3, spec)) == names_of(search(index, QUERIES, 3, "exact"))
 
 
-@pytest.mark.slow
 def test_filters_go_by_names_captions_and_columns(tmp_path):
     pytest.importorskip("milvus_lite")
     names, spec = ["a/1.jpg", "a/2.jpg", "b/3.jpg", "b/3.jpg"], f"milvus:{tmp_path / 'milvus.db'}"
@@ -228,6 +228,8 @@ def test_filters_go_by_names_captions_and_columns(tmp_path):
     ):
         [hits] = search(index, VECTORS[:1], 9, spec, filter)
         assert {hit.place for hit in hits} == places, filter
+    with pytest.raises(IndexFolderError, match="'depth > 1'"):
+        search_current([index], DESCRIPTION.fingerprint, VECTORS[:1], 9, spec, "depth > 1")
     with pytest.raises(IndexFolderError, match="correct the filter"):
         search(index, VECTORS[:1], 9, spec, "width >")
     for other in ("exact", "usearch"):
@@ -307,9 +309,9 @@ def test_several_indexes_are_searched_as_one(tmp_path, spec):
     [hits] = search(parts[::-1], QUERIES[1:2], 2)
     assert [(hit.name, hit.index_number) for hit in hits] == [("30.jpg", 0), ("7.jpg", 1)], "equal scores, by index"
     assert hits[0].score == hits[1].score
-    other = written(tmp_path / "other", dataclasses.replace(DESCRIPTION, fingerprint="another", model="other/model"))
-    with pytest.raises(IndexFolderError, match=r"different models, some/model and other/model"):
-        search([whole, other], QUERIES, 1)
+    assert search_current(parts, DESCRIPTION.fingerprint, QUERIES[:1], 1)[0].name == "3.jpg"
+    with pytest.raises(IndexFolderError, match=r"part-0.*some/model"):
+        search_current(parts, "another", QUERIES[:1], 1)
 
 
 @given(
@@ -332,3 +334,34 @@ def test_hits_are_those_of_a_sorted_list(sizes, num_queries, top_k, dtype, data)
         expected = sorted(range(len(everything)), key=lambda place: (-products[place], place))[:top_k]
         assert places.tolist() == expected
         assert of_query.tolist() == [products[place] for place in expected]
+
+
+@each_row(
+    ("spec", "kind", "named"),
+    [
+        ("faiss", None, "'faiss'"),
+        ("usearch", IndexKind("HNSW"), "Milvus"),
+        ("milvus:m.db", IndexKind("SCANN"), "'SCANN'"),  # which Milvus Lite would take for another kind
+        ("milvus:m.db", IndexKind("HNSW", {"nlist": 4}), "'nlist'.* M and efConstruction"),
+    ],
+)
+def test_a_backend_or_kind_that_is_not_known(spec, kind, named):
+    check_backend("milvus:http://localhost:1", IndexKind("SCANN", {"nlist": 4}))
+    with pytest.raises(IndexFolderError, match=named):
+        check_backend(spec, kind)
+
+
+def test_an_index_without_any_embedding(spec, tmp_path):
+    index = index_of(tmp_path / "index", [], np.zeros((0, DIMENSION)), skipped=[("1.jpg", "broken")])
+    open_backend(index, spec).add()
+    assert search(index, QUERIES, 3, spec) == [[], [], []]
+    with pytest.raises(IndexFolderError, match="no images"):
+        search_current([index], DESCRIPTION.fingerprint, QUERIES[:1], 3, spec)
+
+
+def test_an_index_that_has_grown_meanwhile_is_searched_anew(tmp_path):
+    before = index_of(tmp_path / "index", *STATES["before"])
+    shutil.rmtree(tmp_path / "index")
+    after = index_of(tmp_path / "index", *STATES["after"])
+    found = search_current([before], DESCRIPTION.fingerprint, QUERIES[:1], 3)
+    assert [found] == search(after, QUERIES[:1], 3)

@@ -79,7 +79,7 @@ def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(guest, tmp_
     ("change", "name"),
     [
         ({"lora": {"rank": 2, "target_modules": ["quary"]}}, "query"),
-        ({"training": {"freeze": ["*"]}}, "training.freeze"),
+        ({"training": {"freeze": ["visoin_model"]}}, "vision_model"),
         ({"training": {"word_dropout": 0.1}}, "training.word_dropout"),
     ],
 )

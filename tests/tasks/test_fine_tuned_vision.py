@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
-from hf_ngsan.tasks.captioning_models import new_captioner
+from hf_ngsan.tasks.captioning_models import attach_vision, new_captioner
 from tests.tables import each_row
 
 from .tiny import tiny_training_config
@@ -105,3 +105,18 @@ def test_a_backbone_can_be_left_out_or_not_of_what_is_saved(folder, tmp_path, na
         assert same_vision(loaded.model.vision, model.model.vision)
         model.config.vision_config.save_frozen_weights = not is_kept
         assert model.model.vision.config.save_frozen_weights is not is_kept
+
+
+def test_a_vision_encoder_is_attached_to_a_captioner_of_its_features_alone(folder):
+    """The captioner does not know the origin of its features, so only their dimension is compared."""
+    for name, backbone, options, named in (
+        ("seeing", "first", {}, "already"),
+        ("blind", "first", {"leave_out_backbone": True}, "keep its weights"),
+        ("blind", "wider", {}, "dimension of .* 16.* 8"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            attach_vision(folder / name, folder / backbone, grid_size=[2, 2], **options)
+    model, processor = attach_vision(folder / "blind", folder / "first", grid_size=[2, 2])
+    assert processor.image_processor.size.height == SIDES["first"]
+    blind = load_captioner(folder / "blind")[0].state_dict()
+    assert all(torch.equal(model.state_dict()[name], weight) for name, weight in blind.items())

@@ -1,6 +1,7 @@
 """Training from pixels: what a captioner with a vision encoder reads, which weights move, and how fast."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.tasks import evaluate_captioner, train
 from hf_ngsan.tasks.caption_rows import rows_for
 from hf_ngsan.tasks.captioning_models import new_captioner
-from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
+from hf_ngsan.training.config import ConfigError, LoraSettings
+from hf_ngsan.training.optimizer import adapt, make_optimizer
 from tests.tables import each_row
 from tests.tasks.tiny import tiny_training_config
 
@@ -100,13 +102,16 @@ def test_the_vision_part_has_a_learning_rate_of_its_own(tmp_path):
     config = pixel_config(tmp_path, training={"learning_rate": 0.01, "vision_learning_rate": 0.001})
     model, _ = new_captioner(config, ["a word"])
     optimizer = make_optimizer(model, config.training, fused=False)
-    set_learning_rate(optimizer, 0.004)
-    rates = {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    rates = {weight: 0.004 * group["rate_factor"] for group in optimizer.param_groups for weight in group["params"]}
     for name, parameter in model.named_parameters():
         assert rates[parameter] == pytest.approx(0.0004 if ".vision." in name else 0.004), name
     train(config)
     lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
     assert lines[0]["learning_rate"] == pytest.approx(0.01)
+    with pytest.raises(ConfigError, match="vision_learning_rate"):
+        make_optimizer(torch.nn.Linear(1, 1), config.training, fused=False)
+    with pytest.raises(ConfigError, match="lora"):
+        adapt(model, replace(config, lora=LoraSettings(rank=2)))
 
 
 @each_row("frozen", [False, True])

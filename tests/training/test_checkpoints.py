@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hf_ngsan.training import CheckpointError, Checkpoints, TrainingProgress, WeightAverage
-from hf_ngsan.training.output_folder import read_checkpoint, write_checkpoint
+from hf_ngsan.training.output_folder import TrainedObjects, read_checkpoint, write_checkpoint
 
 DATA = {"number of images": 3}
 
@@ -21,12 +21,14 @@ def trained(seed, width=4):
         optimizer.step()
         optimizer.zero_grad()
         average.update(step + 1)
-    return {"model": model, "optimizer": optimizer, "average": average}
+    scaler = torch.amp.GradScaler("cpu", init_scale=float(2**seed))
+    return {"model": model, "optimizer": optimizer, "average": average, "scaler": scaler}
 
 
 def write(folder, step, objects, keep=2, **progress):
     Checkpoints(folder, keep).save(
-        step, lambda path: write_checkpoint(path, TrainingProgress(step=step, **progress), DATA, **objects)
+        step,
+        lambda path: write_checkpoint(path, TrainingProgress(step=step, **progress), DATA, TrainedObjects(**objects)),
     )
 
 
@@ -46,9 +48,10 @@ def test_everything_comes_back_to_the_bit(tmp_path):
         "history": [{"stage": "training", "epoch": 1, "loss": 2 / 3}],
     }
     write(tmp_path, 8, saved, **progress)
-    read = read_checkpoint(Checkpoints(tmp_path).newest_intact(), DATA, **other)
+    read = read_checkpoint(Checkpoints(tmp_path).newest_intact(), DATA, TrainedObjects(**other))
     assert read == TrainingProgress(step=8, **progress)
     assert all(torch.equal(a, b) for a, b in zip(state(saved), state(other), strict=True))
+    assert other["scaler"].state_dict() == saved["scaler"].state_dict()
 
 
 def test_the_newest_are_kept_and_those_after_an_intact_one(tmp_path):
@@ -70,7 +73,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_one_sentence(tmp_path, caplog)
     with caplog.at_level(logging.WARNING):
         assert Checkpoints(tmp_path).newest_intact() == tmp_path / "step-000000001"
     (message,) = caplog.messages
-    assert all(name in message for name in ("step-000000002", "model.safetensors", "step-000000001"))
+    assert all(name in message for name in ("step-000000002", "model.safetensors"))
     assert not (tmp_path / ".incomplete-step-000000003").exists()
     (tmp_path / "step-000000001" / "optimizer.pt").unlink()
     with pytest.raises(CheckpointError, match=r"model\.safetensors"):
@@ -80,6 +83,6 @@ def test_a_damaged_checkpoint_is_passed_over_with_one_sentence(tmp_path, caplog)
 def test_a_checkpoint_of_other_data_or_another_model_is_refused(tmp_path):
     write(tmp_path, 1, trained(seed=0))
     with pytest.raises(CheckpointError, match="number of images"):
-        read_checkpoint(tmp_path / "step-000000001", {"number of images": 4}, **trained(seed=0))
+        read_checkpoint(tmp_path / "step-000000001", {"number of images": 4}, TrainedObjects(**trained(seed=0)))
     with pytest.raises(CheckpointError, match="step-000000001"):
-        read_checkpoint(tmp_path / "step-000000001", DATA, **trained(seed=0, width=5))
+        read_checkpoint(tmp_path / "step-000000001", DATA, TrainedObjects(**trained(seed=0, width=5)))

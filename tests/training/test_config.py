@@ -33,24 +33,6 @@ def test_base_files_hold_where_the_file_is_silent(tmp_path, monkeypatch):
     assert (config.training.epochs, config.training.seed, config.output_dir) == (7, 4, tmp_path / "x")
 
 
-def test_adapters_have_their_own_values_unless_a_key_is_set(tmp_path):
-    text = "training: {learning_rate: 0.1}\nwith_lora: {training.learning_rate: 0.2, self_critical.learning_rate: 0.3}"
-    write(tmp_path / "base.yaml", text)
-    set_again = write(tmp_path / "top.yaml", "base: base.yaml\ntraining: {learning_rate: 0.4}")
-    silent = write(tmp_path / "silent.yaml", "base: base.yaml\nlora: {rank: 4}")
-    default = CaptioningConfig().self_critical.learning_rate
-    for file, overrides, rates in (
-        (tmp_path / "base.yaml", [], (0.1, default)),
-        (tmp_path / "base.yaml", ["lora.rank=2"], (0.2, 0.3)),
-        (tmp_path / "base.yaml", ["lora.rank=2", "training.learning_rate=0.5"], (0.5, 0.3)),
-        (set_again, ["lora.rank=2"], (0.4, 0.3)),
-        (silent, [], (0.2, 0.3)),
-        (silent, ["lora.rank=null"], (0.1, default)),
-    ):
-        config = load_training_config(file, overrides)
-        assert (config.training.learning_rate, config.self_critical.learning_rate) == rates, (file.name, overrides)
-
-
 def test_overrides_are_yaml(tmp_path):
     file = write(tmp_path / "r.yaml", "model: {query_norm: instance}")
     overrides = ["model.query_norm=null", "model.geometric_bias=[]", "training.learning_rate=1e-4"]
@@ -69,6 +51,8 @@ def test_overrides_are_yaml(tmp_path):
         ("training: {epochs: 0}", r"training\.epochs .*1, not 0"),
         ("training: {schedule: steps}", r"training\.schedule .*step, cosine, inverse_sqrt, constant"),
         ("training: {epochs: 3", "line"),
+        ("training: {adam_betas: [0.9]}", r"training\.adam_betas .*2 values"),
+        ("training: 3", r"training .*mapping"),
         ("base: nowhere.yaml", r"nowhere\.yaml"),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 from filelock import FileLock
 
 from hf_ngsan.tasks import train
-from hf_ngsan.training import TrainingDivergedError, TrainingLoop
+from hf_ngsan.training import ConfigError, TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.output_folder import LOCK
 
 from ..tasks.tiny import tiny_training_config
@@ -52,8 +52,13 @@ def test_overwriting_deletes_the_run_and_nothing_else(tmp_path, finished):
 def test_a_folder_that_no_run_wrote_is_not_overwritten(tmp_path):
     (tmp_path / "project" / "best").mkdir(parents=True)
     (tmp_path / "project" / "training_config.yaml").write_text("model: {}\n")
+    config = tiny_training_config(tmp_path / "project")
     with pytest.raises(FileExistsError, match="project"):
-        train(tiny_training_config(tmp_path / "project"), overwrite=True)
+        train(config, overwrite=True)
+    with pytest.raises(ConfigError, match="--overwrite"):
+        train(config, resume=True, overwrite=True)
+    with pytest.raises(FileExistsError, match=r"training_config\.yaml"):
+        train(tiny_training_config(tmp_path / "project" / "training_config.yaml"))
     assert (tmp_path / "project" / "best").is_dir()
 
 

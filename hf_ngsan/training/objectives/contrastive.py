@@ -42,12 +42,11 @@ class Contrastive(Objective):
     the texts of the batch, for a model that returns `vision_model_output` and `text_model_output` whose last attentions
     are `(rows, heads, positions)`.
 
-    The loss needs the embeddings of the whole global batch, whose graphs may not fit into memory. So the embeddings are
-    first computed without graphs; then the gradient of the loss with respect to them; then each micro-batch is run
-    again with its part of that gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch Size under Memory
-    Limited Setup*). A batch that is neither cut nor split among processes is run once. Dropout masks belong to the rows
-    and repeat in the second run, see [`RowDropout`], so the update is the same for any number of accumulation steps and
-    processes, up to the rounding of sums; but batch normalization with statistics of the batch sees micro-batches.
+    The graphs of the whole global batch may not fit into memory. So the embeddings are first computed without graphs;
+    then the gradient of the loss with respect to them; then each micro-batch is run again with its part of that
+    gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup*). A batch that
+    is neither cut nor split among processes is run once. Dropout masks belong to the rows and repeat in the second run,
+    see [`RowDropout`]; but batch normalization with statistics of the batch sees micro-batches.
 
     The model returns `image_embeds (B, D)` and `text_embeds (B * C, D)`, C texts an image, those of one image next to
     each other. A batch holds the model's inputs and `row_index (B,)`, the number of each training row.
@@ -223,11 +222,7 @@ class RowDropout(TorchFunctionMode):
         dropout_p: float = 0.0,
         is_causal: bool = False,
         scale: float | None = None,
-        enable_gqa: bool = False,
     ) -> torch.Tensor:
-        if enable_gqa:
-            groups = query.shape[-3] // key.shape[-3]
-            key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
         scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
         if is_causal:
             allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()

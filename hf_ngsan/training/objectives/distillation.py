@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from ...data.collator import IGNORED_LABEL
-from ..config import ScheduleSettings, another_default, setting
+from ..config import ScheduleSettings, setting
 from ..task import Objective, Update
-from .policy import Policy, encode_images, image_uniforms, labels_of, sample_captions
+from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,6 @@ class DistillationSettings(ScheduleSettings):
     """Settings of the stage `distill`; section `training` has the batch and the teachers."""
 
     images: str | None = setting(None, "dataset of the training images, captions or not; null = data.spec")
-    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 3e-4)
-    schedule: str = another_default(ScheduleSettings, "schedule", "cosine")
     samples_per_image: int = setting(5, "captions drawn for each image", minimum=1)
     temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
     max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
@@ -45,7 +43,9 @@ class OnPolicyDistillation(Objective):
         visual = {name: value for name, value in inputs.items() if name not in own}
         keys = [(update.seed, update.step, row) for row in inputs["row_index"].tolist()]
         uniforms = image_uniforms(keys, self.samples_per_image, self.policy.max_new_tokens)
-        samples = sample_captions(model, self.policy, *encode_images(model, visual), uniforms)
+        states, mask = encode_images(model, visual)
+        draw = drawing(self.policy, uniforms.to(states.device))
+        samples = search(model, self.policy, states, mask, custom_generate=draw)
         labels = labels_of(samples, self.policy.eos_token_id)
         visual["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels)
         teacher = self.teacher.to(labels.device).eval()

@@ -100,19 +100,8 @@ def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int)
     return torch.from_numpy(numpy.concatenate(draws))
 
 
-def sample_captions(
-    model: PreTrainedModel,
-    policy: Policy,
-    states: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    uniforms: torch.Tensor,
-) -> torch.Tensor:
-    """Draws captions `(B * k, T)` by numbers `(B * k, max_new_tokens)`; those of an image share its encoder states."""
-    return search(model, policy, states, attention_mask, custom_generate=drawing(policy, uniforms.to(states.device)))
-
-
 def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
-    """Returns a `custom_generate` that draws a caption for each row of random numbers."""
+    """Returns a `custom_generate` of `generate()` that draws captions `(B * k, T)` by numbers `(B * k, T)`."""
 
     def draw(
         model: Any,
@@ -145,10 +134,7 @@ def search(
     num_beams: int = 1,
     **arguments: Any,
 ) -> torch.Tensor:
-    """Returns greedy captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token.
-
-    Takes the encoder's last hidden states `(B, N, hidden_size)` and their mask `(B, N)`.
-    """
+    """Returns captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token, of an encoder's states."""
     if attention_mask is not None:
         arguments["attention_mask"] = attention_mask
     own = BaseModelOutput(last_hidden_state=states)  # beam search expands it in place

@@ -24,25 +24,20 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
 from ..batches import MicroBatch
-from ..config import ScheduleSettings, another_default, setting
+from ..config import ScheduleSettings, setting
 from ..task import Objective, Update
-from .policy import Policy, encode_images, image_uniforms, labels_of, sample_captions, search
+from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
 from .self_critical_rewards import CaptionRewards
 
-MAX_BAD_ENDINGS = 0.05
-"""Share of bad endings above which training warns. Of COCO's references 1.4% end badly."""
+MAX_BAD_ENDINGS = 0.05  # share above which training warns; of COCO's references 1.4% end badly
 BASELINES = ("greedy", "mean", "leave_one_out")
-COLLAPSE = 2.0
-"""Nats per word that references may lose (e ** 2: 7 times less likely) while the reward rises without a warning."""
+COLLAPSE = 2.0  # nats per word that references may lose (7 times less likely) while the reward rises without a warning
 
 
 @dataclass(frozen=True)
 class SelfCriticalSettings(ScheduleSettings):
     """Settings of the stage `scst`: how captions are drawn, rewarded and compared; section `training` has the batch."""
 
-    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 5e-6)
-    schedule: str = another_default(ScheduleSettings, "schedule", "constant")
-    warmup_epochs: int = another_default(ScheduleSettings, "warmup_epochs", 0)
     decoding: str = setting("sample", "how captions are drawn: sample or beam", choices=("sample", "beam"))
     samples_per_image: int = setting(5, "captions drawn for each image; the width of the beam search", minimum=1)
     temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
@@ -136,7 +131,8 @@ class SelfCritical(Objective):
         if self.settings.decoding == "beam":
             samples = search(model, self.policy, states, mask, num_beams=self.settings.samples_per_image)
         else:
-            samples = sample_captions(model, self.policy, states, mask, self.uniforms(rows, update))
+            draw = drawing(self.policy, self.uniforms(rows, update).to(states.device))
+            samples = search(model, self.policy, states, mask, custom_generate=draw)
         greedy = search(model, self.policy, states, mask) if self.settings.baseline == "greedy" else None
         return samples, greedy
 

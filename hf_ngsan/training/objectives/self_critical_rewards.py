@@ -91,8 +91,6 @@ class CaptionRewards:
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
         if not any(numbers.values()) or not all(map(math.isfinite, numbers.values())):
             raise RewardError(f"The weights of the rewards must be finite, and one other than 0, not {numbers}.")
-        if weights.get("clip_score") and clip_score is None:
-            raise RewardError("The reward clip_score needs images and a dual encoder; give clip_score.")
         self.clip_score = clip_score
         self.weights = {name: float(weight) for name, weight in numbers.items() if weight}
         self.functions = {name: function for name, (function, weight) in functions.items() if weight}
@@ -105,7 +103,7 @@ class CaptionRewards:
         if "cider_d" in self.weights:
             rows = np.repeat(np.arange(len(self.references)), self.references.number)
             levels, special = count_ngrams(self.references.captions), (self.eos_token_id, self.ignored_tokens)
-            self.cider_d = CiderDReward(DocumentFrequency.from_sequences(levels, rows, None, *special), *special)
+            self.cider_d = CiderDReward(DocumentFrequency.from_sequences(levels, rows, None, *special))
         if "meteor" in self.weights:
             self.meteor = MeteorReward(self.texts)
 
@@ -138,7 +136,7 @@ class CaptionRewards:
         captions = captions or []
         if "meteor" in self.weights:
             parts["meteor"] = self.meteor(captions, images)
-        if "clip_score" in self.weights and self.clip_score is not None:
+        if self.clip_score is not None and "clip_score" in self.weights:
             parts["clip_score"] = self.clip_score(captions, images)
         references = [self.texts[image] for image in images] if self.functions else []
         return parts | {
@@ -208,8 +206,6 @@ class MeteorReward:
         """Returns float64 `(R,)` for R captions of the rows with these numbers; equal ones of a row are scored once."""
         pairs = list(zip(captions, image_indices.tolist(), strict=True))
         distinct = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
-        if not distinct:
-            return torch.zeros(0, dtype=torch.float64)
         prepared = self.scorer.prepare(self.tokenizer.tokenize([caption for caption, _ in distinct]))
         statistics = self.scorer.statistics(prepared, [self.references_of(row) for _, row in distinct])
         return torch.from_numpy(meteor_scores(statistics)[[distinct[pair] for pair in pairs]])
@@ -236,10 +232,7 @@ class ClipReward:
 def load_reward_function(name: str) -> RewardFunction:
     """Imports a reward function of the user, `package.module:function`."""
     module_name, _, attribute = name.partition(":")
-    function = getattr(import_user_module(module_name, f"Reward function {name}"), attribute, None)
-    if not callable(function):
-        raise RewardError(f"Reward function {name} does not exist; write package.module:function.")
-    return function
+    return getattr(import_user_module(module_name, f"Reward function {name}"), attribute)
 
 
 def call_function(

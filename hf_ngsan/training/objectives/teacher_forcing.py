@@ -57,11 +57,6 @@ class TeacherForcing(Objective):
         unknown_token_id: int | None = None,
         distillation: Distillation | None = None,
     ) -> None:
-        if word_dropout and unknown_token_id is None:
-            raise ValueError(
-                f"word_dropout is {word_dropout}, but the tokenizer has no unknown word to put in place of others; "
-                "set word_dropout to 0."
-            )
         self.label_smoothing = label_smoothing
         self.word_dropout, self.unknown_token_id = word_dropout, unknown_token_id
         self.distillation = distillation

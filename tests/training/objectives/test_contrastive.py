@@ -71,12 +71,15 @@ class Linear(torch.nn.Module):
 
 @each_row("loss", LOSSES)
 @each_row(("cuts", "one_process", "calls"), [([4], True, 1), ([4], False, 4), ([1, 3], True, 4), ([2, 1, 1], False, 8)])
-def test_gradients_are_those_of_the_whole_batch(loss, cuts, one_process, calls):
+@each_row("reduction", ["mean", "sum"])
+def test_gradients_are_those_of_the_whole_batch(loss, cuts, one_process, calls, reduction):
     torch.manual_seed(0)
-    model, settings = Linear(), ContrastiveSettings(loss=loss)
+    model, settings = Linear(), ContrastiveSettings(loss=loss, loss_reduction=reduction)
     pixels, words, rows = torch.randn(4, 6), torch.randn(8, 6), torch.tensor([3, 9, 4, 0])
     similarities = model.of_images(pixels) @ model.of_texts(words).mT
     losses = losses_of(similarities, rows, rows.repeat_interleave(2), settings)
+    if reduction == "sum":
+        losses = losses * len(losses)  # the loop divides by the number of pairs
     expected = torch.autograd.grad(losses.sum(), list(model.parameters()))
 
     batches, start = [], 0

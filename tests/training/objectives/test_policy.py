@@ -6,14 +6,14 @@ import torch
 from hf_ngsan.training.objectives.policy import (
     Policy,
     draw_words,
+    drawing,
     image_uniforms,
     labels_of,
-    sample_captions,
     search,
 )
 from tests.tables import each_row
 
-from .toy_policy import END, PAD, START, toy_captioner
+from .toy_policy import END, PAD, START, toy_captioner, toy_image
 
 UNKNOWN, NUM_WORDS, LONGEST = 3, 12, 6
 
@@ -42,7 +42,8 @@ def draw(model, images, rows, num_samples=3, **settings):
     policy = Policy.of(model, max_new_tokens=LONGEST, **settings)
     uniforms = image_uniforms([(0, row) for row in rows], num_samples, LONGEST)
     with torch.no_grad():
-        return sample_captions(model, policy, encode(model, images), images["attention_mask"], uniforms)
+        states, custom_generate = encode(model, images), drawing(policy, uniforms)
+        return search(model, policy, states, images["attention_mask"], custom_generate=custom_generate)
 
 
 def as_captions(samples):
@@ -93,6 +94,21 @@ def test_captions_of_an_image_depend_on_its_own_key_only(model, images):
     assert alone == together[:3]
     assert as_captions(draw(model, images, [9, 1, 2, 3]))[3:] == together[3:]
     assert len(set(map(tuple, together))) > 6
+
+
+def test_drawing_stops_when_every_caption_has_ended():
+    model = toy_captioner()
+    with torch.no_grad():
+        model.lm_head.bias[END] = 50.0
+    image = toy_image(2)
+    ids = search(
+        model,
+        Policy.of(model),
+        encode(model, image),
+        None,
+        custom_generate=drawing(Policy.of(model), torch.rand(4, 20)),
+    )
+    assert ids.tolist() == [[END]] * 4
 
 
 def test_beams_leave_the_encoder_states_as_they_were(model, images):

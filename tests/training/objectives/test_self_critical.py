@@ -111,6 +111,13 @@ def test_baselines_are_those_of_the_definitions():
             assert prepared["advantages"][row].item() == pytest.approx(own - expected(image, own), abs=1e-5)
 
 
+def test_beams_are_the_likeliest_captions_and_none_twice():
+    model, batch = toy_captioner(), {**toy_image(2), "row_index": torch.arange(2)}
+    labels = self_critical(decoding="beam").prepare_batch(model, batch, Update(0, 0))["labels"]
+    beams = [tuple(word for word in ids if word >= 0) for ids in labels.tolist()]
+    assert len(set(beams[:3])) == 3 and beams[:3] == beams[3:]
+
+
 def test_dropout_changes_log_probabilities_and_nothing_else():
     model, batch = toy_captioner(), {**toy_image(4), "row_index": torch.arange(4)}
     losses, labels = {}, {}

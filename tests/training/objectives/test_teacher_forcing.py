@@ -117,5 +117,3 @@ def test_word_dropout_makes_words_unknown_in_training_only_and_never_the_first()
     model.training = False
     objective.loss(model, inputs)
     assert torch.equal(model.inputs["decoder_input_ids"], inputs["decoder_input_ids"])
-    with pytest.raises(ValueError, match="word_dropout"):
-        TeacherForcing(word_dropout=0.1)
