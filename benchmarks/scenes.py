@@ -20,13 +20,13 @@ from hf_ngsan.demo.training import (
     CHANCE,
     SEARCH,
     VARIANTS,
-    folder_name,
     read_scores,
     scenes_config,
     train_and_score,
 )
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
 from hf_ngsan.loading.models import load_captioner, quiet_loading
+from hf_ngsan.reproduction import folder_name
 from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, fingerprints_of
 from hf_ngsan.tasks import CaptioningTask
 from hf_ngsan.training.task import Evaluation

@@ -1,10 +1,10 @@
 """Train a captioner by a training config and measure the best model on the test split.
 
     python examples/train_captioning.py --config ngsan/scenes training.epochs=5
-    accelerate launch --cpu --num_processes 2 examples/train_captioning.py --config ngsan/scenes
+    python examples/train_captioning.py --config ngsan/scenes --num-processes 2
 
-`accelerate launch` needs --cpu on a machine without a GPU; on GPUs leave it out. A run that was stopped continues with
---resume as if it had not been. `hf-ngsan train` does the same without the final measurement.
+A run that was stopped continues with --resume as if it had not been. `hf-ngsan train` does the same without the final
+measurement.
 """
 
 import argparse
@@ -26,11 +26,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="continue the run in the output folder, if any")
     parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
     parser.add_argument("--test-split", default="test", help="split that the best model is measured on (%(default)s)")
+    parser.add_argument("--num-processes", type=int, help="one on each GPU, or several on the processors of a machine")
     return parser.parse_intermixed_args()
 
 
-def main() -> None:
-    options = parse_arguments()
+def main(options: argparse.Namespace) -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
 
@@ -50,7 +50,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    code = launch_processes(sys.argv)
+    arguments = parse_arguments()
+    code = launch_processes(sys.argv, arguments.num_processes)
     if code is not None:
         sys.exit(code)
-    main()
+    main(arguments)

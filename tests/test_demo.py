@@ -21,6 +21,7 @@ from hf_ngsan.demo.page import describe, load_captioners_of_scenes, scene_to_cha
 from hf_ngsan.demo.training import COMPARED, FROM_PIXELS, SEARCH, VARIANTS, main, scenes_config
 from hf_ngsan.io import packaged
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
+from hf_ngsan.reproduction import folder_name
 from tests.commands.running import prints
 
 TINY = {
@@ -157,9 +158,7 @@ def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capfd):
 def test_trainings_side_by_side_have_the_same_results(demo, tmp_path, capsys):
     assert main(tmp_path, changes=TINY_DEMO) == 0
     for name in (*COMPARED, SEARCH):
-        of_both = [
-            json.loads((root / training.folder_name(name) / "scores.json").read_text()) for root in (tmp_path, demo[0])
-        ]
+        of_both = [json.loads((root / folder_name(name) / "scores.json").read_text()) for root in (tmp_path, demo[0])]
         assert of_both[0] == {**of_both[1], "training_seconds": of_both[0]["training_seconds"]}, name
 
 
@@ -201,6 +200,16 @@ def test_only_the_signed_geometry_follows_an_exchange():
     )
     for name in ("SAN", "NG-SAN"):
         assert {said["before"][name].is_true, said["after"][name].is_true} == {True, False}, name
+
+
+def test_the_command_makes_the_page_or_trains(tmp_path, capsys, monkeypatch):
+    asked = []
+    for module in (page, training):
+        monkeypatch.setattr(module, "main", lambda name=module.__name__, **options: asked.append((name, options)))
+    for more in ((), ("--train",)):
+        prints(capsys, "demo", "--output", tmp_path, "--seed", 3, *more)
+    options = {"output": str(tmp_path), "seed": 3}
+    assert asked == [(page.__name__, options), (training.__name__, options)]
 
 
 @pytest.mark.slow

@@ -106,10 +106,9 @@ def test_several_processes_do_what_one_does(tmp_path):
     assert outputs[0] == outputs[1]
 
 
-def test_the_example_under_accelerate_launch_uses_both_processes(tmp_path):
+def test_the_example_uses_both_processes(tmp_path):
     config = write_config(tmp_path, training={"epochs": 1})
-    launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", 2]
-    output, errors = succeed(*launch, EXAMPLE, "--config", config, "training.seed=3")
+    output, errors = succeed(EXAMPLE, "--config", config, "--num-processes", 2, "training.seed=3")
     assert "on 2 processes" in errors
     assert json.loads(output)["cider_d"] >= 0
     captions = json.loads((tmp_path / "run" / "captions_test.json").read_text())

@@ -182,7 +182,7 @@ def draw(findings: Any, options: argparse.Namespace) -> str:
     if row is None or "visual_boxes" not in row:
         which = f"image {options.image_id}" if options.image_id is not None else "image with boxes"
         raise ValueError(f"{options.path} has no {which} to draw.")
-    image = load_image(row["image"]) if "image" in row else None
+    image: Any = load_image(row["image"]) if "image" in row else None
     if options.images is not None:
         names = filter(is_image, visible_files(Path(options.images)))
         name = next((name for name in names if number_at_the_end(name) == row["image_id"]), f"{row['image_id']}.jpg")

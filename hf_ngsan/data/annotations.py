@@ -18,8 +18,7 @@ CHINESE_CHARACTER = re.compile(
     "([\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
 )
 MAX_LISTED = 10  # images that a message lists
-NAMES = ("cocoid", "videoID", "image_id", "id", "filename")
-"""Fields that name the image of a record, in lists of skipped records."""
+NAMES = ("cocoid", "videoID", "image_id", "id", "filename")  # that name the image of a skipped record
 
 
 @dataclass(frozen=True)

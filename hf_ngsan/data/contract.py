@@ -210,8 +210,7 @@ def widen_boxes(dataset: Dataset, *, name: str) -> Dataset:
 
 
 def widening_note(name: str, number: int) -> str:
-    boxes = "1 box without area was" if number == 1 else f"{number} boxes without area were"
-    return f"{name}: {boxes} widened to {MIN_SIDE} of the image."
+    return f"{name}: boxes without area were widened to {MIN_SIDE} of the image: {number}."
 
 
 def is_missing(value: object) -> bool:

@@ -28,7 +28,6 @@ from .formats.rows import FORMAT, ConversionPlan, LeftOutError, RowMaker
 from .question_answering import COLUMNS, columns_of, is_answers, is_questions, read_questions
 
 METADATA = "conversion.json"
-IMAGES_PER_SHARD = 256
 
 
 class ConversionFolder(ShardFolder):
@@ -65,7 +64,7 @@ def convert_features(
     boxes: str = "xyxy",
     grid_size: tuple[int, int] | None = None,
     split: str | None = None,
-    images_per_shard: int = IMAGES_PER_SHARD,
+    images_per_shard: int = 256,
     skip_errors: bool = False,
 ) -> ConversionResult:
     """Writes the features of files in a known format into a folder of the feature contract.

@@ -144,12 +144,12 @@ def inspect_images(path: Path) -> Findings:
             except DataError as error:
                 findings.add_problem(error)
     names = set(visible_files(path)) if is_folder_of_photographs(str(path)) else set()
-    images = set(filter(is_image, names))
+    images = {name for name in names if is_image(name)}
     stems = {name.rpartition(".")[0] for name in images}  # of files of captions beside the images, too
-    others = {name for name in names - images - used if name.rpartition(".")[0] not in stems}
+    others = {name for name in names - images - used if name.rpartition(".")[0] not in stems and not is_metadata(name)}
     for what, left_out in (
         ("Image files that the metadata do not name, or that have no caption,", images - used),
-        ("Files that are not images by their suffix", others - set(filter(is_metadata, names))),
+        ("Files that are not images by their suffix", others),
     ):
         if left_out:
             findings.notes.append(f"{what} are left out: {len(left_out)}, {min(left_out)} among them.")

@@ -23,8 +23,7 @@ from .saved import load_saved
 NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "test": "test2015"}  # in the official files
 ROW_OF_IMAGE = "image_row"
 NUM_ANSWERS = 10  # answers of each question (Antol et al. 2015)
-WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3
-"""Sizes of a picture of NLVR and its three boxes, in pixels, as the authors drew them."""
+WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3  # of a picture of NLVR and its boxes, in pixels
 KINDS = ("square", "circle", "triangle", "box")
 COLOURS = {"Black": "black", "Yellow": "yellow", "#0099ff": "blue"}
 SIZES = {10: "small", 20: "medium", 30: "large"}

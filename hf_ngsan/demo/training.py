@@ -20,6 +20,7 @@ from ..loading.models import find_model_folder, load_captioner, load_model, quie
 from ..loading.provenance import model_fingerprint
 from ..models.attention_maps import word_attention
 from ..models.configuration_vision import lasting_name
+from ..reproduction import folder_name
 from ..retrieval import IndexDescription, IndexFolder
 from ..tasks import CaptionEvaluation, load_training_config, train
 from ..tasks.caption_rows import load_rows
@@ -75,10 +76,6 @@ def scenes_config(variant: str, output_dir: Path, seed: int = 0, changes: Sectio
     sections["data"]["spec"] += f",seed={seed}"
     sections["training"] |= {"seed": seed, "output_dir": str(output_dir)}
     return packaged.from_dict(sections)
-
-
-def folder_name(variant: str) -> str:
-    return variant.lower().replace(" ", "-")
 
 
 def train_side_by_side(configs: Mapping[str, TrainingConfig]) -> None:

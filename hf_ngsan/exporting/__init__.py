@@ -6,7 +6,7 @@ from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .captioner import Captioner
-    from .folder import Comparison, compare, write_exported_captioner, write_exported_dual_encoder
+    from .folder import MAX_DIFFERENCE, compare, write_exported_captioner, write_exported_dual_encoder
     from .graphs import UnexportableError, check_exporter
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

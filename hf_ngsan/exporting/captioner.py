@@ -64,9 +64,7 @@ class Captioner:
 
     def prepare(self, images: Any = None, **arrays: Any) -> dict[str, np.ndarray]:
         """Returns the inputs of the encoder; see [`caption`] for the arguments."""
-        if images is not None:
-            if "pixel_values" not in self.inputs:
-                raise ValueError("This captioner was exported without a vision encoder; give it visual_features.")
+        if images is not None and "pixel_values" in self.inputs:
             arrays["pixel_values"] = np.stack([pixels_of(image, self.settings["image"]) for image in images])
         given = {name: array for name, array in arrays.items() if name in self.inputs and array is not None}
         if "attention_mask" not in given and "visual_features" in given:
@@ -76,12 +74,9 @@ class Captioner:
         missing = [name for name in self.inputs if name not in given]
         if missing:
             raise ValueError(f"This captioner needs {' and '.join(missing)} of every image.")
-        prepared = {}
-        for name, array in given.items():
-            is_batch = isinstance(array, np.ndarray) and array.dtype != object
-            kind = np.int64 if name == "attention_mask" else np.float32
-            prepared[name] = np.ascontiguousarray(array if is_batch else padded(array), dtype=kind)
-        return prepared
+        return {
+            name: padded(rows, np.int64 if name == "attention_mask" else np.float32) for name, rows in given.items()
+        }
 
     def generate(
         self, inputs: Mapping[str, np.ndarray], *, num_beams: int | None = None, max_new_tokens: int | None = None
@@ -89,9 +84,6 @@ class Captioner:
         """Returns the ids of captions, int64 `(B, length)`, the start token first, padded behind the end."""
         beams = num_beams or self.decoding["num_beams"]
         longest = max_new_tokens or self.decoding["max_new_tokens"]
-        most = self.decoding["most_tokens"]
-        if most is not None and longest > most:
-            raise ValueError(f"This captioner writes at most {most} tokens; max_new_tokens is {longest}.")
         visual, cache = self.encode(inputs)
         search = self.greedy if beams == 1 else partial(self.beam_search, beams)
         return search(longest, visual, cache)
@@ -194,7 +186,6 @@ class Words:
     def __init__(self, folder: Path, settings: Mapping[str, Any]):
         self.special = frozenset(settings["special_ids"])
         self.vocabulary: list[str] | None = settings["vocabulary"]
-        self.tokenizer: Any = None
         if self.vocabulary is None:
             from tokenizers import Tokenizer
 
@@ -223,10 +214,10 @@ def load_graph(path: Path, num_threads: int | None = None, providers: Sequence[s
     return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
-def padded(arrays: Sequence[Any]) -> np.ndarray:
+def padded(arrays: Sequence[Any], dtype: Any) -> np.ndarray:
     """Joins arrays of unequal length into one, with zeros behind the shorter ones."""
     rows = [np.asarray(array) for array in arrays]
-    batch = np.zeros((len(rows), max(map(len, rows)), *rows[0].shape[1:]), dtype=np.float32)
+    batch = np.zeros((len(rows), max(map(len, rows)), *rows[0].shape[1:]), dtype=dtype)
     for place, row in zip(batch, rows, strict=True):
         place[: len(row)] = row
     return batch
@@ -253,10 +244,7 @@ def take(array: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def largest(scores: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the largest scores of each row, the best first, and their places."""
-    if count < scores.shape[-1]:
-        places = np.argpartition(-scores, count - 1, axis=-1)[:, :count]
-    else:
-        places = np.broadcast_to(np.arange(scores.shape[-1]), scores.shape)
+    places = np.argpartition(-scores, count - 1, axis=-1)[:, :count]
     chosen = np.take_along_axis(scores, places, axis=-1)
     order = np.argsort(-chosen, axis=-1, kind="stable")
     return np.take_along_axis(chosen, order, axis=-1), np.take_along_axis(places, order, axis=-1)

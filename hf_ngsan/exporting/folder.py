@@ -4,7 +4,7 @@ import json
 import operator
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ import torch
 import transformers
 from datasets import Dataset
 from PIL import Image
-from torch import nn
 from torch.export import Dim
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ..data.collator import visual_arguments
 from ..guests.dual_encoders import EXPORTED_SETTINGS, DualEncoder, ExportedDualEncoder, ExportedModel, dual_encoder_of
@@ -24,9 +23,8 @@ from ..io.files import write_text_atomically
 from ..io.packaged import WEIGHTS_FROM, complete_sources, write_licence
 from ..models.captioning import CaptioningForConditionalGeneration
 from . import captioner as reader
-from . import graphs
-from .captioner import Captioner
-from .graphs import UnexportableError, eager_attention, write_graph
+from .captioner import Captioner, pixels_of
+from .graphs import UnexportableError, decode, decoder_inputs, encode, encoder_inputs, write_graph
 
 SEARCHED = (
     *("max_new_tokens", "max_length", "num_beams", "length_penalty", "early_stopping", "suppress_tokens"),
@@ -35,12 +33,10 @@ SEARCHED = (
 """Settings of `generate()` that exported captioners support."""
 WITHOUT_EFFECT = ("_", "cache_", "output_", "return_", "transformers_version", "use_cache")
 """Beginnings of names of settings that change no caption."""
-NEEDED = {"do_resize": True, "do_rescale": True, "do_normalize": True, "do_convert_rgb": True}
-"""Settings of image processors that exported captioners repeat."""
-MAX_DIFFERENCE = 1e-3  # of log-probabilities; the rounding of sums in runtimes differs by some 1e-5
+MAX_DIFFERENCE = 1e-3  # of log-probabilities
 TOLERANCE = 1e-4  # of an embedding's numbers
-MAX_LENGTH = 4096
-MAX_FIXED_LENGTH = 64  # tokens of a text, where every text is padded to the longest
+MAX_LENGTH = 4096  # tokens of a text
+MAX_FIXED_LENGTH = 64  # where every text is padded to the longest
 TEXTS = ("a photograph of a dog", "two")
 MORE_TEXTS = ("a", "a man and a woman are standing in front of a building", "it")
 
@@ -58,17 +54,11 @@ def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path)
         raise UnexportableError(f"{type(model).__name__} is no captioner of this package; it has no export.")
     config: Any = model.config
     image, decoding = image_settings(model, processor), decoding_settings(model)
-    regions_vary = image is None and graphs.number_of_regions(config) is None
-    if regions_vary and getattr(config, "grid_position_embedding", False):
-        raise UnexportableError("This RSTNet takes grids of any size; set grid_size in its configuration.")
+    encoded = encoder_inputs(model, None if image is None else (image["height"], image["width"]))
+    decoded = decoder_inputs(model, encoded)
+    write_graph(model, encode, encoded, folder / "encoder.onnx")
+    write_graph(model, decode, decoded, folder / "decoder.onnx")
     complete_sources(model)
-    with eager_attention(model):
-        encoded = graphs.encoder_inputs(model, None if image is None else (image["height"], image["width"]))
-        decoded = graphs.decoder_inputs(model, encoded)
-        parts = ("encoder", graphs.EncoderGraph(model), encoded), ("decoder", graphs.DecoderGraph(model), decoded)
-        for name, graph, inputs in parts:
-            shapes = graphs.dynamic_shapes(inputs, regions_vary)
-            write_graph(graph.eval(), inputs, shapes, folder / f"{name}.onnx")
     settings = {
         "model_type": config.model_type,
         "format": "onnx",
@@ -91,8 +81,7 @@ def decoding_settings(model: PreTrainedModel) -> dict[str, Any]:
     """Returns the settings of `generate()` for `captioner.json`."""
     given: Any = model.generation_config
     config: Any = model.config
-    default = GenerationConfig().to_dict()
-    changed = {name for name, value in given.to_diff_dict().items() if value not in (None, default.get(name))}
+    changed = {name for name, value in given.to_diff_dict().items() if value is not None}
     unknown = sorted(name for name in changed.difference(SEARCHED) if not name.startswith(WITHOUT_EFFECT))
     if unknown:
         raise UnexportableError(
@@ -128,79 +117,49 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
     vision: Any = model.config.vision_config
     if vision is None:
         return None
-    image_processor = processor.image_processor
-    if vision.kind != "grid" or type(image_processor).__name__ != "CaptioningImageProcessor":
-        images = f"The vision encoder makes {vision.kind} of images of a {type(image_processor).__name__}"
-        raise UnexportableError(f"{images}, and exported files a grid of those of a CaptioningImageProcessor.")
-    size: Any = image_processor.size
-    others = [name for name, value in NEEDED.items() if getattr(image_processor, name) != value]
-    others += [name for name in ("do_center_crop", "pad_size") if getattr(image_processor, name, None)]
-    if not (size.get("height") and size.get("width")):
-        others.append("size")
-    if others:
-        raise UnexportableError(
-            f"Exported captioners resize images to one height and width and normalize them; {others[0]} of the image "
-            f"processor is {getattr(image_processor, others[0])!r:.80}: change it in preprocessor_config.json."
-        )
-    return {
-        "height": size["height"],
-        "width": size["width"],
-        "resample": int(image_processor.resample),
-        "rescale_factor": float(image_processor.rescale_factor),
-        "flip_channel_order": bool(image_processor.do_flip_channel_order),
-        "mean": list(image_processor.image_mean),
-        "std": list(image_processor.image_std),
+    own = processor.image_processor
+    settings = {
+        "height": own.size.get("height"),
+        "width": own.size.get("width"),
+        "resample": int(own.resample),
+        "rescale_factor": float(own.rescale_factor),
+        "flip_channel_order": bool(getattr(own, "do_flip_channel_order", False)),
+        "mean": list(own.image_mean),
+        "std": list(own.image_std),
     }
+    if vision.kind == "grid" and settings["height"] and settings["width"]:
+        picture = pictures(1)[0]
+        wanted, found = own(picture, return_tensors="np")["pixel_values"][0], pixels_of(picture, settings)
+        if wanted.shape == found.shape and np.allclose(found, wanted, atol=1e-5):
+            return settings
+    raise UnexportableError(
+        f"Exported captioners make a grid of an image, resized to one height and width and normalized. This one makes "
+        f"{vision.kind}, or its image processor does more; change its settings, if they can be."
+    )
 
 
-@dataclass
-class Comparison:
-    """Captions and log-probabilities of an exported captioner beside those of its model."""
-
-    images: int
-    other_captions: dict[int, int]  # by the number of beams
-    difference: float  # largest of log-probabilities, along the model's captions
-
-    @property
-    def is_same(self) -> bool:
-        return self.difference <= MAX_DIFFERENCE and not any(self.other_captions.values())
-
-
+@torch.inference_mode()
 def compare(
     model: Any, processor: Any, exported: Captioner, rows: Dataset, beams: Sequence[int] = (1, 3), batch_size: int = 16
-) -> Comparison:
-    """Captions rows of the feature contract, as a captioner on the CPU reads them, with it and with its export."""
+) -> tuple[dict[int, int], float]:
+    """Captions rows of the feature contract, as a captioner on the CPU reads them, with it and with its export.
+
+    Returns how many captions differ, by the number of beams, and the largest difference of log-probabilities, along the
+    captioner's captions. Rounding in runtimes makes some 1e-5; more than [`MAX_DIFFERENCE`] is another captioner.
+    """
     others, difference = dict.fromkeys(beams, 0), 0.0
     for start in range(0, len(rows), batch_size):
         given = visual_arguments([rows[index] for index in range(start, min(start + batch_size, len(rows)))])
         batch, inputs = processor(**given), exported.prepare(**given)
         for width in beams:
-            with torch.inference_mode():
-                expected = processor.batch_decode(model.generate(**batch, num_beams=width), skip_special_tokens=True)
+            expected = processor.batch_decode(model.generate(**batch, num_beams=width), skip_special_tokens=True)
             captions = exported.words.decode(exported.generate(inputs, num_beams=width))
             others[width] += sum(map(operator.ne, captions, expected))
-        difference = float(np.maximum(difference, largest_difference(model, batch, exported, inputs)))  # keeps NaN
-    return Comparison(len(rows), others, difference)
-
-
-def largest_difference(
-    model: Any, batch: Mapping[str, torch.Tensor], exported: Captioner, inputs: Mapping[str, np.ndarray]
-) -> float:
-    """Returns the largest difference between log-probabilities along the model's greedy captions, step by step."""
-    with torch.inference_mode():
         output = model.generate(**batch, num_beams=1, return_dict_in_generate=True, output_logits=True)
-        scores = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
-    return float(np.abs(exported.log_probabilities(inputs, output.sequences[:, :-1].numpy()) - scores).max())
-
-
-class Tower(nn.Module):
-    def __init__(self, model: Any, features: str) -> None:
-        super().__init__()
-        self.model, self.features = model, features
-
-    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        outputs = getattr(self.model, self.features)(**inputs)
-        return {"features": getattr(outputs, "pooler_output", outputs)}
+        wanted = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
+        found = exported.log_probabilities(inputs, output.sequences[:, :-1].numpy())
+        difference = float(np.maximum(difference, np.abs(found - wanted).max()))  # keeps NaN
+    return others, difference
 
 
 @torch.no_grad()
@@ -212,24 +171,20 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
     encoder = dual_encoder_of(model, processor)
     if encoder.image_processor is None:
         raise UnexportableError("This dual encoder has no vision encoder, so it cannot embed the images of an index.")
-    inputs = taken(model.get_image_features, encoder.image_inputs(pictures(2)))
-    shapes = {name: {0: Dim("images")} for name in inputs}
-    with eager_attention(model):
-        write_graph(Tower(model, "get_image_features").eval(), inputs, shapes, folder / "image.onnx")
-    fixed_length = write_text_graph(encoder, folder)
-    longest = min(encoder.longest_text, MAX_FIXED_LENGTH if fixed_length else MAX_LENGTH)
-    settings = {"dimension": encoder.dimension, "longest_text": longest, "fixed_length": fixed_length}
+    write_tower(model, "get_image_features", encoder.image_inputs(pictures(2)), folder / "image.onnx", [0])
+    settings = {"dimension": encoder.dimension, **write_text_graph(encoder, folder)}
     write_text_atomically(folder / EXPORTED_SETTINGS, json.dumps(settings) + "\n")
     complete_sources(model)
     model.config.save_pretrained(folder)
     write_licence(model, folder)
     processor.save_pretrained(folder)
-    of_graphs: Any = ExportedModel(folder, model.config)
-    encoders = encoder, ExportedDualEncoder(of_graphs, processor)
-    images = [other.embed_images(other.image_inputs(pictures(3))) for other in encoders]
-    texts = [other.embed_texts(other.text_inputs(MORE_TEXTS)) for other in encoders]
-    differences = [(own - exported).abs().max() for own, exported in (images, texts)]
-    difference = float(torch.stack(differences).max())  # keeps NaN
+    graphs: Any = ExportedModel(folder, model.config)
+    exported, images = ExportedDualEncoder(graphs, processor), encoder.image_inputs(pictures(3))
+    differences = [
+        encoder.embed_images(images) - exported.embed_images(images),
+        encoder.embed_texts(encoder.text_inputs(MORE_TEXTS)) - exported.embed_texts(exported.text_inputs(MORE_TEXTS)),
+    ]
+    difference = float(torch.cat(differences).abs().max())  # keeps NaN
     if not difference <= TOLERANCE:
         raise UnexportableError(
             f"The graphs differ from the model by {difference:.1e}, and {TOLERANCE:.0e} is allowed."
@@ -238,29 +193,32 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
 
 
 @torch.no_grad()
-def write_text_graph(encoder: DualEncoder, folder: Path) -> bool:
-    """Writes the graph of texts; returns whether it takes texts of one length only."""
-    model, longest = encoder.model, min(encoder.longest_text, MAX_LENGTH)
-    graph = Tower(model, "get_text_features").eval()
-    texts = taken(model.get_text_features, encoder.text_inputs(TEXTS))
-    varying = {0: Dim("texts"), 1: Dim("length", min=2, max=longest)}
-    with eager_attention(model):
-        if encoder.padding == "longest":
-            try:
-                write_graph(graph, texts, dict.fromkeys(texts, varying), folder / "text.onnx")
-                return False
-            except UnexportableError:  # its steps depend on the length
-                pass
-        tokenizer, longest = encoder.processor.tokenizer, min(longest, MAX_FIXED_LENGTH)
-        padded = tokenizer(list(TEXTS), padding="max_length", truncation=True, max_length=longest, return_tensors="pt")
-        texts = taken(model.get_text_features, padded)
-        write_graph(graph, texts, {name: {0: Dim("texts")} for name in texts}, folder / "text.onnx")
-    return True
+def write_text_graph(encoder: DualEncoder, folder: Path) -> dict[str, Any]:
+    """Writes the graph of texts; returns their greatest number of tokens, and whether all are padded to it."""
+    file, method = folder / "text.onnx", "get_text_features"
+    if encoder.padding == "longest":
+        with suppress(UnexportableError):  # its steps may depend on the length
+            write_tower(encoder.model, method, encoder.text_inputs(TEXTS), file, [0, 1])
+            return {"longest_text": min(encoder.longest_text, MAX_LENGTH), "fixed_length": False}
+    longest = min(encoder.longest_text, MAX_FIXED_LENGTH)
+    padding = {"padding": "max_length", "truncation": True, "max_length": longest}
+    texts = encoder.processor.tokenizer(list(TEXTS), return_tensors="pt", **padding)
+    write_tower(encoder.model, method, texts, file, [0])
+    return {"longest_text": longest, "fixed_length": True}
 
 
-def taken(features_of: Any, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Returns those inputs that a method has a parameter for."""
-    return {name: value for name, value in inputs.items() if name in signature(features_of).parameters}
+def write_tower(
+    model: Any, method: str, inputs: Mapping[str, torch.Tensor], path: Path, varying: Sequence[int]
+) -> None:
+    """Writes the graph of a method, for those inputs that it has a parameter for."""
+
+    def features(model: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        outputs = getattr(model, method)(**inputs)
+        return {"features": getattr(outputs, "pooler_output", outputs)}
+
+    parameters = signature(getattr(model, method)).parameters
+    taken = {name: value for name, value in inputs.items() if name in parameters}
+    write_graph(model, features, taken, path, dict.fromkeys(varying, Dim.DYNAMIC))
 
 
 def pictures(number: int) -> list[Image.Image]:

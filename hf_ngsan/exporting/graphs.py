@@ -4,7 +4,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,97 +15,67 @@ from torch import nn
 from torch.export import Dim
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
-from transformers.utils import logging as transformers_logging
 
 from ..io.messages import one_sentence
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-SAMPLES = {"images": 2, "captions": 3, "regions": 5, "words": 4}
+IMAGES, CAPTIONS, REGIONS, WORDS = 2, 3, 5, 4
 """Sizes of traced inputs; all differ, so that the tracer cannot confuse two dimensions."""
+Function = Callable[..., dict[str, torch.Tensor]]
 
 
-class CaptionerGraph(nn.Module):
-    """A part of what a captioner computes."""
-
-    def __init__(self, captioner: Any):
-        super().__init__()
-        self.captioner = captioner
-
-
-class EncoderGraph(CaptionerGraph):
+def encode(captioner: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     """Turns features, boxes and mask, or pixels, into `visual_keys_i`, `visual_values_i` `(B, heads, N, head_dim)`."""
-
-    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        model = self.captioner.model
-        visual: dict[str, Any] = inputs
-        if "pixel_values" in inputs:
-            seen = model.get_visual_tokens(**inputs)
-            visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
-        states = model.encoder(**visual).last_hidden_state
-        start_token = self.captioner.config.decoder_start_token_id
-        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        # The exported graph keeps only what the keys and values of the images need.
-        model.decoder(
-            input_ids=torch.full((states.shape[0], 1), start_token, device=states.device),
-            encoder_hidden_states=states,
-            encoder_attention_mask=visual.get("attention_mask"),
-            cache=cache,
-            use_cache=True,
-        )
-        return named("visual_", cache.cross_attention_cache)
+    visual: dict[str, Any] = inputs
+    if "pixel_values" in inputs:
+        seen = captioner.model.get_visual_tokens(**inputs)
+        visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
+    states = captioner.model.encoder(**visual).last_hidden_state
+    start_token = captioner.config.decoder_start_token_id
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    # The exported graph keeps only what the keys and values of the images need.
+    captioner.model.decoder(
+        input_ids=torch.full((states.shape[0], 1), start_token, device=states.device),
+        encoder_hidden_states=states,
+        encoder_attention_mask=visual.get("attention_mask"),
+        cache=cache,
+        use_cache=True,
+    )
+    return named("visual_", cache.cross_attention_cache)
 
 
-class EncoderStatesGraph(CaptionerGraph):
-    """Turns features `(B, N, D)`, and boxes `(B, N, 4)` if the encoder reads them, into `hidden_states` `(B, N, H)`."""
-
-    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"hidden_states": self.captioner.model.encoder(**inputs).last_hidden_state}
-
-
-class DecoderStatesGraph(CaptionerGraph):
-    """One step of the decoder, for the last tokens `(B, C)` of C captions of each of B images.
+def decode(
+    captioner: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **states: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Decodes one step, for the last tokens `(B, C)` of C captions of each of B images.
 
     Beside what the encoder returns, it takes `past_keys_i`, `past_values_i` `(B, C, heads, T, head_dim)` of T tokens
-    before. It returns `hidden_states` `(B, C, H)` and `keys_i`, `values_i` of T + 1 tokens.
+    before. It returns `log_probabilities` `(B, C, vocab_size)`, float32, and `keys_i`, `values_i` of T + 1 tokens.
     """
-
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **states: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
-        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        for name, tensors in states.items():
-            kind, _, layer = name.rpartition("_")
-            if kind == "past_keys":
-                values = states[f"past_values_{layer}"]
-                cache.self_attention_cache.update(tensors.flatten(0, 1), values.flatten(0, 1), int(layer))
-            elif kind == "visual_keys":
-                cache.cross_attention_cache.update(tensors, states[f"visual_values_{layer}"], int(layer))
-                cache.is_updated[int(layer)] = True
-        keys, past = states["visual_keys_0"], cache.get_seq_length()
-        # The decoder still needs the number of visual tokens.
-        tokens = keys.new_zeros(1).expand(keys.shape[0], keys.shape[2], self.captioner.config.hidden_size)
-        hidden_states = self.captioner.model.decoder(
-            input_ids=input_ids.flatten()[:, None],
-            encoder_hidden_states=tokens,
-            encoder_attention_mask=attention_mask,
-            cache=cache,
-            use_cache=True,
-        ).last_hidden_state
-        if cache.get_seq_length() != past + 1:
-            raise ValueError("The decoder ignores its cache, so a graph of one step would have no words before.")
-        outputs = {"hidden_states": hidden_states[:, -1], **named("", cache.self_attention_cache)}
-        return {name: tensor.unflatten(0, input_ids.shape) for name, tensor in outputs.items()}
-
-
-class DecoderGraph(DecoderStatesGraph):
-    """The same with `log_probabilities` `(B, C, vocab_size)` of the next token, float32, for the hidden states."""
-
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **states: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
-        outputs = super().forward(input_ids, attention_mask, **states)
-        scores = self.captioner.lm_head(outputs.pop("hidden_states").flatten(0, 1)).float().log_softmax(-1)
-        return {"log_probabilities": scores.unflatten(0, input_ids.shape), **outputs}
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    for name, tensors in states.items():
+        kind, _, layer = name.rpartition("_")
+        if kind == "past_keys":
+            values = states[f"past_values_{layer}"]
+            cache.self_attention_cache.update(tensors.flatten(0, 1), values.flatten(0, 1), int(layer))
+        elif kind == "visual_keys":
+            cache.cross_attention_cache.update(tensors, states[f"visual_values_{layer}"], int(layer))
+            cache.is_updated[int(layer)] = True
+    keys, past = states["visual_keys_0"], cache.get_seq_length()
+    # The decoder still needs the number of visual tokens.
+    tokens = keys.new_zeros(1).expand(keys.shape[0], keys.shape[2], captioner.config.hidden_size)
+    hidden_states = captioner.model.decoder(
+        input_ids=input_ids.flatten()[:, None],
+        encoder_hidden_states=tokens,
+        encoder_attention_mask=attention_mask,
+        cache=cache,
+        use_cache=True,
+    ).last_hidden_state
+    if cache.get_seq_length() != past + 1:
+        raise ValueError("The decoder ignores its cache, so a graph of one step would have no words before.")
+    scores = captioner.lm_head(hidden_states[:, -1]).float().log_softmax(-1)
+    outputs = {"log_probabilities": scores, **named("", cache.self_attention_cache)}
+    return {name: tensor.unflatten(0, input_ids.shape) for name, tensor in outputs.items()}
 
 
 def named(prefix: str, cache: Any) -> dict[str, torch.Tensor]:
@@ -116,55 +86,31 @@ def named(prefix: str, cache: Any) -> dict[str, torch.Tensor]:
 
 
 def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | None) -> dict[str, torch.Tensor]:
-    """Returns inputs to trace: pixels of a height and width, or features."""
+    """Returns inputs of [`encode`] to trace: pixels of a height and width, or features."""
     config: Any = captioner.config
     if image_size is not None:
-        return {"pixel_values": torch.zeros(SAMPLES["images"], 3, *image_size)}
-    shape = (SAMPLES["images"], number_of_regions(config) or SAMPLES["regions"])
+        return {"pixel_values": torch.zeros(IMAGES, 3, *image_size)}
+    grid = getattr(config, "grid_size", None)
+    if grid is None and getattr(config, "grid_position_embedding", False):
+        raise UnexportableError("This RSTNet takes grids of any size; set grid_size in its configuration.")
+    shape = (IMAGES, REGIONS if grid is None else grid[0] * grid[1])
     inputs = {"visual_features": torch.zeros(*shape, config.visual_feature_size)}
     if config.reads_boxes:
         inputs["visual_boxes"] = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(*shape, 4).clone()
     return {**inputs, "attention_mask": torch.ones(shape, dtype=torch.long)}
 
 
-def number_of_regions(config: Any) -> int | None:
-    """Returns the number of cells of a grid."""
-    grid = getattr(config, "grid_size", None)
-    return None if grid is None else grid[0] * grid[1]
-
-
 @torch.no_grad()
 def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    visual = EncoderGraph(captioner)(**encoder_inputs)
+    """Returns inputs of [`decode`] to trace."""
     config: Any = captioner.config
-    tokens = torch.full((SAMPLES["images"], SAMPLES["captions"]), config.decoder_start_token_id)
-    mask = {"attention_mask": encoder_inputs["attention_mask"]} if "attention_mask" in encoder_inputs else {}
-    first = DecoderGraph(captioner)(tokens, **mask, **visual)
+    given = {"input_ids": torch.full((IMAGES, CAPTIONS), config.decoder_start_token_id)}
+    given |= encode(captioner, **encoder_inputs)
+    if "attention_mask" in encoder_inputs:
+        given["attention_mask"] = encoder_inputs["attention_mask"]
+    first = decode(captioner, **given)
     del first["log_probabilities"]
-    past = {f"past_{name}": states.repeat(1, 1, 1, SAMPLES["words"], 1) for name, states in first.items()}
-    return {"input_ids": tokens, **mask, **visual, **past}
-
-
-def dynamic_shapes(inputs: Mapping[str, torch.Tensor], regions_vary: bool) -> dict[str, dict[int, Dim]]:
-    images, captions, regions, words = Dim("images"), Dim("captions"), Dim("regions"), Dim("words")
-    of_words = {"input": {1: captions}, "past": {1: captions, 3: words}}
-    shapes: dict[str, dict[int, Dim]] = {}
-    for name in inputs:
-        of_regions = {2: regions} if name.startswith(("visual_keys", "visual_values")) else {1: regions}
-        of_input = of_words.get(name.partition("_")[0], of_regions if regions_vary else {})
-        shapes[name] = {0: images, **({} if name == "pixel_values" else of_input)}
-    return shapes
-
-
-@contextlib.contextmanager
-def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Sets eager attention inside the `with` block: plain operations, which ONNX Runtime has."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
+    return given | {f"past_{name}": states.repeat(1, 1, 1, WORDS, 1) for name, states in first.items()}
 
 
 class UnexportableError(ValueError):
@@ -178,37 +124,56 @@ def check_exporter() -> None:
         raise ValueError(f'Export to onnx needs {" and ".join(missing)}; pip install "hf-ngsan[export]".')
 
 
+class Traced(nn.Module):
+    """A function of a model, from tensors by name to tensors by name, as a module."""
+
+    def __init__(self, model: PreTrainedModel, function: Function) -> None:
+        super().__init__()
+        self.model, self.function = model, function
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return self.function(self.model, **inputs)
+
+
 def write_graph(
-    graph: nn.Module, inputs: Mapping[str, torch.Tensor], shapes: Mapping[str, Mapping], path: Path
+    model: PreTrainedModel,
+    function: Function,
+    inputs: Mapping[str, torch.Tensor],
+    path: Path,
+    varying: Mapping[int, Any] | None = None,
 ) -> None:
-    """Traces and writes a graph, from tensors by name to tensors by name; its weights may be beside the file."""
-    with quiet():
-        exporters: Any = import_module("transformers.exporters")
-        exporter, config = exporters.OnnxExporter(), exporters.OnnxConfig(dynamic_shapes=dict(shapes))
+    """Traces and writes a function of a model; its weights may be beside the file.
+
+    The dimensions `varying` of all inputs vary; by default the number of images, and whatever else the model leaves
+    open but the size of pixels.
+    """
+    shapes = {}
+    for name, tensor in inputs.items():
+        others = range(1, 1 if name == "pixel_values" else tensor.ndim)
+        shapes[name] = varying or {0: Dim.DYNAMIC, **dict.fromkeys(others, Dim.AUTO)}
+    exporters: Any = import_module("transformers.exporters")
+    with eager_and_quiet(model):
         try:
-            program, _ = exporter.export_program(graph, dict(inputs), config)
-            if hasattr(program, "graph"):  # the source lines of operations name folders of this machine
-                for node in program.graph.all_nodes():
-                    node.metadata_props.clear()
-            exporter.save_program(program, path)
-        except (OSError, MemoryError):
-            raise
+            config = exporters.OnnxConfig(dynamic_shapes=shapes)
+            program, _ = exporters.OnnxExporter().export_program(Traced(model, function).eval(), dict(inputs), config)
         except Exception as error:  # exporters fail in many ways on what they cannot trace
             raise UnexportableError(
                 f"The {path.stem} of this model cannot be exported to onnx ({one_sentence(error)})."
             ) from error
+        for node in program.graph.all_nodes():  # the source lines of operations name folders of this machine
+            node.metadata_props.clear()
+        exporters.OnnxExporter.save_program(program, path)
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silences progress and version warnings of exporters inside the `with` block."""
-    verbosity, level = transformers_logging.get_verbosity(), logging.root.manager.disable
-    transformers_logging.set_verbosity_error()
+def eager_and_quiet(model: PreTrainedModel) -> Iterator[None]:
+    """Sets eager attention, plain operations that ONNX Runtime has, and silences progress and version warnings."""
+    attention, level = model.config._attn_implementation, logging.root.manager.disable
+    model.set_attn_implementation("eager")
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
         logging.disable(level)
-        transformers_logging.set_verbosity(verbosity)
+        model.set_attn_implementation(attention)

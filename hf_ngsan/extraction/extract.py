@@ -6,7 +6,7 @@ The folder is one of [`hf_ngsan.io.shards`], with `extraction.json`, the provena
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -27,12 +27,10 @@ from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
 from ..loading.provenance import described, installed_versions, provenance_difference, vision_provenance
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
-FORMAT = 1
 METADATA = "extraction.json"
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 MAX_IMAGES_PER_SHARD = 256
 MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
-MAX_WAIT = timedelta(days=30)  # of a process that has finished its share
 
 
 class ExtractionResult(NamedTuple):
@@ -132,7 +130,7 @@ def extract_features(
         columns = ["image_id", "visual_features", *["visual_boxes"] * (kind != "frames"), "width", "height"]
         columns += ["file_name", *["objects", "object_scores"] * (kind == "regions")]
         description = {
-            "format": FORMAT,
+            "format": 1,
             "backbone": str(name),
             **vision_provenance(model, image_processor),
             "dtype": dtype,
@@ -198,12 +196,11 @@ def columns_of(description: Mapping) -> Features:
 
 def rows_of_batch(
     model: PreTrainedModel, images: ImageList, split: str | None, description: Mapping, batch: PreparedBatch
-) -> list[dict]:
+) -> Iterator[dict]:
     if not batch.positions:
-        return []
+        return
     listed = [images.images[position] for position in batch.positions]
     encoded_images = encoded(model, batch.inputs, description["dtype"], [image.file_name for image in listed])
-    rows = []
     for image, (width, height), seen in zip(listed, batch.sizes, encoded_images, strict=True):
         row = {
             "image_id": image.image_id,
@@ -215,8 +212,7 @@ def rows_of_batch(
             "file_name": image.file_name,
         }
         row = {name: row[name] for name in description["columns"]}
-        rows.append(check_row(row, where=image.file_name, feature_size=description["feature_size"]))
-    return rows
+        yield check_row(row, where=image.file_name, feature_size=description["feature_size"])
 
 
 def encoded(
@@ -298,18 +294,13 @@ def refuse_other_images(
         if image.image_id not in rows:
             continue
         row, stamp = rows[image.image_id], stamps.get(str(image.image_id))
+        where = f"{images.source}: {image.file_name} (image {image.image_id})"
         wanted = {"file_name": image.file_name, "split": split, "captions": image.captions and list(image.captions)}
         for field, value in wanted.items():
             if row.get(field) != value:
-                raise ExtractionError(
-                    f"{images.source}: image {image.image_id} has {field} {value!r}, but {row.get(field)!r} in the "
-                    "output folder; choose another output folder, or give images with ids of their own."
-                )
+                raise ExtractionError(f"{where} has {field} {value!r}, but {row.get(field)!r} in the output folder.")
         if stamp is not None and not images.is_unchanged(place, stamp):
-            raise ExtractionError(
-                f"{images.source}: {image.file_name} (image {image.image_id}) changed since its features were "
-                "extracted; choose another output folder, or give the original image."
-            )
+            raise ExtractionError(f"{where} changed since its features were extracted; choose another output folder.")
 
 
 def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
@@ -345,7 +336,8 @@ def plan_chunks(
 
 
 def extraction_accelerator() -> Accelerator:
-    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
+    waiting = InitProcessGroupKwargs(timeout=timedelta(days=30))  # of a process that has finished its share
+    return make_accelerator(kwargs_handlers=[waiting])
 
 
 def on_main_process(accelerator: Accelerator, work: Callable[[], Any]) -> Any:

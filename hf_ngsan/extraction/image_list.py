@@ -316,9 +316,7 @@ def load_batches(
     loader: DataLoader = DataLoader(
         positions_of_batches, batch_size=None, collate_fn=prepare, num_workers=num_workers if batches else 0
     )
-    process, processes = accelerator.process_index + 1, accelerator.num_processes
-    work = work if processes == 1 else f"{work}, process {process} of {processes}"
-    with ProgressDisplay(work, sum(map(len, batches)), shown=process == 1) as display:
+    with ProgressDisplay(work, sum(map(len, batches)), shown=accelerator.process_index == 0) as display:
         done = 0
         for batch, positions in zip(loader, batches, strict=True):
             yield batch

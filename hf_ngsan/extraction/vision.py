@@ -72,7 +72,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
                 raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
         else:
             model = VisionModel(VisionConfig(pretrained=folder, **fields))
-    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
+    image_processor = load_image_processor(folder, model.config.kind, image_size, own_image_size(model))
     if image_size is not None:
         check_size(model.backbone, image_size, image_size)
     for field, value in sampling.items():
@@ -106,18 +106,13 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
 
 
 def load_image_processor(
-    source: str | os.PathLike,
-    kind: str | None,
-    name: str | None = None,
-    image_size: int | None = None,
-    own_size: int | None = None,
+    source: str | os.PathLike, kind: str | None, image_size: int | None = None, own_size: int | None = None
 ) -> CaptioningImageProcessor:
     """Returns the preprocessing that the folder of a trained model describes, without crops, which would move regions.
 
     The whole image is resized to the square that would be cropped, or to `image_size`. A backbone without a description
     gets ImageNet's normalization and `own_size`; for a detection model that is a ValueError.
     """
-    name = name or str(source)
     try:
         if is_packaged(source):
             settings = CaptioningImageProcessor(**preprocessing_of_variant(str(source))).to_dict()
@@ -125,18 +120,17 @@ def load_image_processor(
             settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
     except OSError as error:
         if kind == "regions":
-            raise ValueError(f"{name} has no preprocessor_config.json; add the one of the original model.") from error
+            raise ValueError(f"{source} has no preprocessor_config.json; add the one of the original model.") from error
         settings = CaptioningImageProcessor().to_dict()
         image_size = image_size or own_size or settings["size"]["height"]
-        side = f"{image_size} x {image_size}"
-        logger.warning("%s has no preprocessor_config.json; images become %s, normalized as ImageNet's.", name, side)
+        logger.warning("%s has no preprocessor_config.json; size %s, ImageNet's normalization.", source, image_size)
     if image_size is not None:
         settings |= {"size": {"height": image_size, "width": image_size}, "do_center_crop": False}
     if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
         image_processor = CaptioningImageProcessor.from_dict(settings)
         check_whole_images(image_processor)
         return image_processor
-    size = settings.get("size")
+    size: Any = settings.get("size")
     if settings.get("do_center_crop") and settings.get("crop_size"):
         size = settings["crop_size"]
     size = {"shortest_edge": size} if isinstance(size, int) else size

@@ -4,7 +4,6 @@ Each process leaves its error in a file; the parent prints equal errors once and
 """
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -30,24 +29,15 @@ def launch_processes(
 ) -> int | None:
     """Runs `python *command` in several processes, unless this is one of them already or the only one.
 
-    By default their number is that of a parent `accelerate launch --cpu`, which starts a single one itself (accelerate
-    1.15), else 1. `check` is called before, so that one process alone prints its error.
-
-    Returns the exit code of the processes; None in each of them, which then do the work.
+    `check` is called before, so that one process alone prints its error. Returns the exit code of the processes; None
+    in each of them, which then do the work.
     """
     if MESSAGES in os.environ:
         end_with_parent()
-    elif "WORLD_SIZE" not in os.environ:
-        if num_processes is None and os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true":
-            import psutil
-
-            words = " ".join(psutil.Process(os.getppid()).cmdline())
-            asked = re.search(r"accelerate.*\blaunch\b.*\s--num[_-]processes[ =](\d+)\s", words)
-            num_processes = int(asked[1]) if asked else 1
-        if (num_processes or 1) > 1:
-            check()
-            sys.stdout.flush()
-            return run_processes(command, num_processes or 1)
+    elif "WORLD_SIZE" not in os.environ and num_processes is not None and num_processes > 1:
+        check()
+        sys.stdout.flush()
+        return run_processes(command, num_processes)
     return None
 
 

@@ -216,11 +216,9 @@ class QuestionReader(ItemReader):
 
     def text_of(self, source: Mapping, name: str) -> str:
         question = source.get("question") or self.text
-        if not question:
-            raise ValueError(f"There is no question about {name}; give one, as question=... or beside the image.")
         check_text(question, f"The question about {name}")
         if self.number_of_words(question) == 0:
-            raise ValueError(f"The question about {name}, {question!r:.60}, has no words; give one at least.")
+            raise ValueError(f"There are no words in the question about {name}, {question!r:.60}; give question=...")
         return question
 
 

@@ -95,9 +95,6 @@ class CaptioningPipeline(ItemPipeline):
         return_confidence: bool = False,
         **generate_kwargs: Any,
     ) -> list[dict]:
-        is_adaptive = getattr(self.model.config, "adaptive_attention", False) and hasattr(self.model, "word_visualness")
-        if return_visualness and not is_adaptive:
-            raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
         tokenizer = self.processor.tokenizer
         inputs, pixels = self.with_visual_tokens(inputs.to(self.device))
         sequences = self.model.generate(**inputs, **with_search(generate_kwargs, self.processor))

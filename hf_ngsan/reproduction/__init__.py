@@ -54,7 +54,6 @@ class Run:
 class Table:
     """A table of a paper."""
 
-    paper: str
     number: str
     title: str
     source: str
@@ -71,7 +70,7 @@ class Table:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A training with a seed and its evaluation: a row, its folder, and the two commands of `hf-ngsan`."""
+    """A training with a seed and its evaluation, as two commands of `hf-ngsan`."""
 
     run: Run
     seed: int
@@ -121,18 +120,14 @@ def find_table(paper: str, number: str) -> Table:
     runs = {name: Run(name, **content["rows"][name]) for name in rows}
     runs |= {run.needs: Run(run.needs, **content["rows"][run.needs]) for run in runs.values() if run.needs}
     return Table(
-        paper=paper,
         number=number,
-        title=table["title"],
         source=content["paper"],
         metrics=metrics,
         compared=tuple(table.get("compared", metrics[:1])),
         rows=rows,
         runs=runs,
         baselines={name: table["against"].get(name, table["baseline"]) for name in rows if name != table["baseline"]},
-        data=table["data"],
-        paper_settings=table["paper_settings"],
-        paper_evaluation=table["paper_evaluation"],
+        **{name: table[name] for name in ("title", "data", "paper_settings", "paper_evaluation")},
         small={
             reader: {**settings, "settings": f"{settings.get('settings', '')} {table['changes'].get(reader, '')}"}
             for reader, settings in table["small"].items()

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -168,10 +169,8 @@ def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
 def commit() -> str | None:
     """Returns the commit of the checkout that the package is in, with a + if files were changed; None without one."""
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
-    try:
-        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
+    found = subprocess.run(git, capture_output=True, text=True) if which("git") else None
+    return found.stdout.strip() or None if found else None
 
 
 def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:

@@ -32,8 +32,8 @@ MAX_MARKS = 100_000
 MAX_READERS = 4
 MAX_ASPECT_RATIO = 100
 """Largest ratio of the long side to the short side: the pixels of a thinner image multiply when it is resized."""
-MAX_READS = 8
-"""Times that all bytes of a file may be read: the entries of a TIFF file can all point to the same megabytes."""
+STRANGERS_FORMATS = tuple(name for name in FORMATS if name != "TIFF")
+"""Without TIFF, since the entries of such a file can all point to the same megabytes, which Pillow reads each time."""
 MAX_EXIF_BYTES = 2**16
 """Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""
 MAX_SCANS = 100
@@ -77,10 +77,7 @@ class RequestError(ValueError):
 
 
 class RequestReader:
-    """Reads requests; decodes images in its own threads, which a busy captioner does not delay.
-
-    Decoded images become inputs of the pipeline at once, since these are smaller.
-    """
+    """Reads requests; decodes images, into the smaller inputs of the pipeline, in threads of its own."""
 
     def __init__(self, pipeline: CaptioningPipeline, limits: ServingLimits) -> None:
         self.pipeline, self.limits = pipeline, limits
@@ -109,10 +106,7 @@ class RequestReader:
         self.returned.set()
 
     async def read(self, request: Request) -> tuple[list, tuple[tuple[str, Any], ...], int]:
-        """Returns the images of a request as inputs of the pipeline, its options, and the cost of each image.
-
-        Raises a RequestError for what goes beyond a limit, and a ValueError for what cannot be read.
-        """
+        """Returns the images of a request as inputs of the pipeline, its options, and the cost of each image."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             if kind == "multipart/form-data":
@@ -233,34 +227,16 @@ def from_base64(source: Any, place: int) -> bytes:
         raise RequestError(400, f"Image {place} is no base64; the server reads no URLs and names of files.") from None
 
 
-class FileBytes(io.BytesIO):
-    """The bytes of a file; reading them more than `MAX_READS` times is an error."""
-
-    def __init__(self, content: bytes) -> None:
-        super().__init__(content)
-        self.left = MAX_READS * len(content) + 2**20
-
-    def read(self, size: int | None = -1) -> bytes:
-        part = super().read(size)
-        self.left -= len(part)
-        if self.left < 0:
-            raise ValueError("its parts overlap")
-        return part
-
-
 def size_of(content: bytes, name: str) -> tuple[int, int]:
-    """Returns width and height of a stranger's image file, without decoding it.
-
-    Raises a RequestError for no image, and for one that takes far more time or memory than its bytes and pixels.
-    """
+    """Returns width and height of a stranger's image file; refuses one that would cost far more than it seems."""
     try:
-        with Image.open(FileBytes(content), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(content), formats=STRANGERS_FORMATS) as image:
             width, height = image.size
             has_scans = image.format in ("JPEG", "MPO") and content.count(START_OF_SCAN) > MAX_SCANS
             is_costly = has_scans or len(image.info.get("exif", b"")) > MAX_EXIF_BYTES
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         raise RequestError(
-            400, f"{name.capitalize()} is no image of {', '.join(FORMATS)}, or a damaged one."
+            400, f"{name.capitalize()} is no image of {', '.join(STRANGERS_FORMATS)}, or a damaged one."
         ) from error
     if is_costly:
         raise RequestError(413, f"{name.capitalize()} has too many scans or EXIF data; save it again as a usual image.")

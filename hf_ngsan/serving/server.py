@@ -46,10 +46,9 @@ class Job:
 
 
 class Batcher:
-    """Passes images that arrive within a few milliseconds to a model together, in the order of their arrival.
+    """Passes images that arrive within a few milliseconds, or while the model is busy, to a model together, in order.
 
-    While the model works on a batch, the next batch fills, so that a busy server has full batches. `work` captions a
-    list of images with the same options in one thread, and returns an answer, or an error, for each.
+    `work` captions a list of images with the same options in one thread, and returns an answer, or an error, for each.
     """
 
     def __init__(self, work: Callable[[list, Any], Sequence], limits: ServingLimits) -> None:
@@ -104,11 +103,10 @@ class Batcher:
                     job.answer.set_result(answer)
 
     async def next_batch(self) -> list[Job]:
-        """Returns the jobs that arrive until a batch is full, or until none has arrived for the waiting time.
+        """Returns jobs with the same options, as soon as they fill a batch or none has arrived for the waiting time.
 
         Each job restarts the waiting time: after a batch its clients send their next images one after the other, and a
-        batch of the first few would leave the others to a second one. Jobs with other options than the first one's
-        stay in the queue for later batches.
+        batch of the first few would leave the others to a second one.
         """
         while True:
             self.arrived.clear()

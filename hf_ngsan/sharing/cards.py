@@ -297,9 +297,7 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
             metric_type=metadata(metric),
             metric_value=round(value, 4),
             metric_name=metadata(metric),
-            metric_args={"fingerprint": metadata(evaluation.fingerprints[metric])}
-            if metric in evaluation.fingerprints
-            else None,
+            metric_args={"fingerprint": metadata(evaluation.fingerprints.get(metric, metric))},
         )
         for evaluation in facts.evaluations
         for metric, value in evaluation.scores.items()

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from ..exporting.onnx_folder import copy_graphs
 from ..io.files import sha256, write_text_atomically
-from ..loading.hub import HANDLER, needs_the_package, save_for_hub
+from ..loading.hub import needs_the_package, save_for_hub
 from ..loading.models import ModelFolderError
 from ..training.output_folder import TRAINING_CONFIG
 from ..visualization import MissingPlotsError, save_figure
@@ -28,7 +28,7 @@ from ..visualization.plots import plot_training_curve
 from .cards import CARD, TRAINING_CURVE, CardFacts, weights_checksum, write_card, write_evaluations
 
 HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
-"""Source of `handler.py` of a captioner."""
+"""Source of `handler.py` of a captioner, for the Inference Endpoints of the Hub."""
 OF_THE_HUB = {".gitattributes", "README.md"}
 """Files of a new repository, which do not count as foreign."""
 SECONDS_TO_LOAD = 600
@@ -129,7 +129,7 @@ def write_checkpoint(
     folder = Path(folder)
     save_for_hub(model, processor, folder, max_shard_size=max_shard_size)
     if "image-to-text" in getattr(model.config, "remote_pipelines", {}):
-        shutil.copyfile(HANDLER_CODE, folder / HANDLER)
+        shutil.copyfile(HANDLER_CODE, folder / "handler.py")
     if source is not None:
         copy_graphs(source, folder)
     facts = facts or CardFacts()

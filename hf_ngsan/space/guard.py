@@ -1,6 +1,5 @@
 """Protection of the page against forged requests: it reads only uploaded files, and errors are one sentence."""
 
-import logging
 import re
 from contextlib import suppress
 from typing import Any
@@ -22,7 +21,6 @@ NEEDED = re.compile(
 )
 """Paths of Gradio 6.31 that the page and its clients need, without those that fetch from other servers."""
 FILE = "/gradio_api/file="
-logger = logging.getLogger(__name__)
 
 
 class Page(gradio.Blocks):
@@ -77,7 +75,6 @@ class Gate:
         try:
             await self.app(scope, receive, send)
         except Exception:
-            logger.debug("%s %s", scope["method"], path, exc_info=True)
             answer = JSONResponse({"error": "The page has nothing that takes this request."}, 400)
             with suppress(RuntimeError):  # another answer has begun
                 await answer(scope, receive, send)

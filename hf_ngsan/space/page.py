@@ -240,25 +240,6 @@ def add_photograph_search(search: Search) -> None:
     gradio.on(triggers, find, [files, text, state], [gallery, state, listed], **PRIVATE)
 
 
-def make_theme() -> gradio.themes.Base:
-    """Returns the colours of the page; the contrast of text is at least 4.5 to 1, as WCAG 2 requires."""
-    theme = gradio.themes.Base(primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["monospace"])
-    return theme.set(
-        body_text_color_subdued="*neutral_600",
-        body_text_color_subdued_dark="*neutral_300",
-        block_title_text_color="*neutral_600",
-        block_label_text_color="*neutral_600",
-        input_placeholder_color="*neutral_600",
-        input_placeholder_color_dark="*neutral_300",
-        button_primary_background_fill="*primary_700",
-        button_primary_background_fill_hover="*primary_800",
-        button_primary_background_fill_dark="*primary_700",
-        button_primary_background_fill_hover_dark="*primary_800",
-        button_primary_border_color="*primary_700",
-        button_primary_border_color_dark="*primary_700",
-    )
-
-
 def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, allowed_hosts: Iterable[str] = ()) -> str:
     """Serves the page in background threads, until `page.close()`: no share link, nothing from other servers.
 
@@ -284,7 +265,7 @@ def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, allowed
         max_file_size=MAX_UPLOAD,
         run_history=False,
         _app=PageServer(middleware=guards, default_response_class=ORJSONResponse),
-        theme=make_theme(),
+        theme=gradio.themes.Base(primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         css=STYLE,
     )
     return url

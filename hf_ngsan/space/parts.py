@@ -116,8 +116,7 @@ class Regions:
 def moved(boxes: np.ndarray, change: Mapping[str, Any]) -> np.ndarray:
     """Returns boxes `(N, 4)`, x1, y1, x2, y2 within [0, 1], after one of them was moved or resized within the image.
 
-    The change, which a stranger may have made up, has its `index`, `dx` and `dy` as shares of width and height, and
-    `corner`, whether they move its lower right corner alone.
+    The change has its `index`, `dx` and `dy`, shares of width and height, and `corner`, whether that alone is moved.
     """
     boxes = np.array(boxes, dtype=np.float32)
     box, by = boxes[change["index"]], np.nan_to_num([float(change["dx"]), float(change["dy"])]).clip(-2, 2)

@@ -2,7 +2,7 @@
 
 import json
 
-from hf_ngsan import MHSANConfig
+from hf_ngsan import MCANConfig, MHSANConfig
 from hf_ngsan.cli import main
 from hf_ngsan.commands.export import data_of
 from hf_ngsan.exporting import Captioner, graphs
@@ -24,14 +24,17 @@ def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
     assert "--data" in fails(capsys, "export", "--model", model, *to_target, "--check")
     MHSANConfig().save_pretrained(tmp_path / "encoder")
     assert "dual encoder" in fails(capsys, "export", "--model", tmp_path / "encoder", *to_target, "--check")
+    assert "vision encoder" in fails(capsys, "export", "--model", model)
+    MCANConfig().save_pretrained(tmp_path / "answers")
+    assert "neither" in fails(capsys, "export", "--model", tmp_path / "answers")
     settings = json.loads((model / "generation_config.json").read_text())
     (model / "generation_config.json").write_text(json.dumps({**settings, "repetition_penalty": 1.2}))
     assert "repetition_penalty" in fails(capsys, "export", "--model", model, *to_target)
     save_model(pixel_captioner(), pixel_processor(shortest_edge=24, longest_edge=48), tmp_path / "pixels")
-    assert "size" in fails(capsys, "export", "--model", tmp_path / "pixels", *to_target)
+    assert "height and width" in fails(capsys, "export", "--model", tmp_path / "pixels", *to_target)
     monkeypatch.setattr(graphs, "PACKAGES", ("onnx_of_nobody",))
     assert "hf-ngsan[export]" in fails(capsys, "export", "--model", model, *to_target)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder", "model", "pixels"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answers", "encoder", "model", "pixels"]
 
 
 def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monkeypatch):

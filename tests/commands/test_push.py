@@ -62,10 +62,10 @@ def unchecked(monkeypatch):
     monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
 
 
-def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, tmp_path, capsys, unchecked):
+def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, scene_captioner, tmp_path, capsys, unchecked):
     for name, words in (("none", []), ("some", ["--examples", "scenes:images=true,size=20"])):
         prints(capsys, "push", captioner, REPOSITORY, "--dry-run", tmp_path / name, *words)
-    blind = ["push", captioner, REPOSITORY, "--dry-run", tmp_path / "blind", "--examples", "scenes:size=20"]
+    blind = ["push", scene_captioner, REPOSITORY, "--dry-run", tmp_path / "blind", "--examples", "scenes:size=20"]
     assert "scenes:size=20" in fails(capsys, *blind) and not (tmp_path / "blind").exists()
     pictures = [file.name for file in (tmp_path / "some" / "examples").iterdir()]
     assert len(pictures) == 4 and not (tmp_path / "none" / "examples").exists()

@@ -6,15 +6,20 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.metrics.comparison import compare, holm
-from hf_ngsan.reproduction import results
+from hf_ngsan.reproduction import find_table, make_plan, results
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.tables import each_row
 
 from .running import fails, prints
 
@@ -104,6 +109,70 @@ def test_finished_runs_are_not_trained_again_and_kills_change_nothing(table, tmp
     assert {file: file.stat().st_mtime_ns for file in times} == times
 
 
+def test_a_run_that_fails_is_named_and_stops_no_other(table, tmp_path, capsys, monkeypatch):
+    shutil.copytree(table, tmp_path / "table")
+    for name in ("san-0", "san-1"):
+        (tmp_path / "table" / "runs" / f"{name}.record.json").unlink()
+
+    def run_here(planned, device, running, modules):
+        return "no disk" if planned.seed else None
+
+    monkeypatch.setattr(results, "run_process", run_here)
+    assert main(list(map(str, [*TABLE_4, "--output", tmp_path / "table", "--only", *ROWS]))) == 1
+    assert "SAN, seed 1, failed: no disk" in capsys.readouterr().out
+    assert [row["seeds"] for row in results_of(tmp_path / "table")["rows"]] == [[0], [0, 1]]
+    papers = results.as_markdown({**results_of(tmp_path / "table"), "is_papers_data": True})
+    assert "other data" not in papers and "as many as in the paper" in papers
+
+
+class Process:
+    """A process that has ended."""
+
+    def __init__(self, program, code, said, stdout, **settings):
+        assert json.loads(program[-1])[0][0] == "train"
+        stdout.write(said)
+        self.code = code
+
+    def wait(self):
+        return self.code
+
+
+@each_row(
+    ("code", "said", "error"),
+    [(0, "done\n", "None"), (2, "a\nhf-ngsan: error: no disk\n", "no disk"), (-9, "", "it ended with code -9")],
+)
+def test_the_error_of_a_run_is_the_last_line_of_its_log(code, said, error, tmp_path, monkeypatch):
+    plan = make_plan(find_table("ngsan", "4"), output=tmp_path, data=SPEC, only=["SAN"], overrides=["data.limit=30"])
+    assert "--limit" in plan.runs[0].commands[1]
+    monkeypatch.setattr(results.subprocess, "Popen", partial(Process, code=code, said=said))
+    assert str(results.run_process(plan.runs[0], 0, set(), [])).startswith(error)
+
+
+def test_an_interruption_ends_the_running_processes(tmp_path, monkeypatch):
+    plan, process = make_plan(find_table("ngsan", "4"), output=tmp_path, data=SPEC, only=["SAN"]), Mock()
+
+    def interrupted(planned, device, running, modules):
+        running.add(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(results, "run_process", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        results.execute(plan, processes=1)
+    process.terminate.assert_called_once()
+
+
+def test_a_plan_and_a_figure_are_made_without_training(tmp_path, capsys):
+    printed = prints(capsys, *TABLE_4, "--output", tmp_path, "--dry-run", "--only", *ROWS)
+    assert [line.split("\t")[0::2] for line in printed.splitlines()[2:]] == [[row, "2 runs to do"] for row in ROWS]
+    save_model(tiny_captioner(geometric_bias=["content"]), tiny_processor(), tmp_path / "model")
+    prints(capsys, "reproduce", "ngsan", "--figure", 3, "--model", tmp_path / "model", "--output", tmp_path)
+    assert (tmp_path / "figure-3.png").stat().st_size > 1000
+    assert "no figure 5" in fails(capsys, "reproduce", "ngsan", "--figure", 5)
+    assert "--model" in fails(capsys, "reproduce", "ngsan", "--figure", 3)
+    assert "--model" in fails(capsys, *TABLE_4, "--model", "model")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_check_writes_the_table_and_trains_nothing(table, capsys):
     before = (table / "table-4.json").read_text()
     printed = prints(capsys, *TABLE_4, "--output", table, "--check", "--only", *ROWS)
@@ -141,6 +210,8 @@ def test_mistakes_are_one_sentence_and_write_nothing(tmp_path, capsys):
     assert "content-independent" in fails(capsys, *TABLE_4, *output, "--only", "content")
     few = ["reproduce", "ngsan", "--table", 4, "--data", "scenes:size=40,validation=4,test=10", *output]
     assert "10 rows" in fails(capsys, *few)
+    assert "--seeds" in fails(capsys, *TABLE_4, "training.seed=3", *output)
+    assert "distinguishes" in fails(capsys, *TABLE_4, "model.geometric_bias=[]", *output)
     assert "no finished run" in fails(capsys, *TABLE_4, *output, "--check")
     assert "not for vatex" in fails(
         capsys, "reproduce", "ngsan", "--table", 1, "--data", "vatex:DIR", "--scale", "small", *output

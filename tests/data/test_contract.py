@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from hf_ngsan.data import caption_features, check_dataset, check_row, clamp_boxes
-from hf_ngsan.data.contract import MIN_SIDE, with_arrays
+from hf_ngsan.data.contract import BOX_TOLERANCE, MIN_SIDE, with_arrays
+from hf_ngsan.models import processing_captioning
 from tests.data.facts import fails_naming
 from tests.data.rows import make_row
 from tests.tables import each_row
@@ -90,6 +91,10 @@ def test_what_is_no_dataset_of_features_is_named():
     ):
         with fails_naming("mine", fact):
             check_dataset(wrong, name="mine")
+
+
+def test_rows_and_models_agree_on_how_far_boxes_may_reach():
+    assert BOX_TOLERANCE == processing_captioning.BOX_TOLERANCE
 
 
 def test_boxes_in_some_rows_only_are_an_error():

@@ -1,34 +1,43 @@
-"""Exported captioners whose graphs are run by PyTorch as they are, untraced: all of an export but its slow part."""
+"""Exported graphs that PyTorch runs as they are, untraced: all of an export and of its use but the slow part."""
 
-from collections.abc import Callable
+import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 
-from hf_ngsan.exporting import Captioner, captioner, folder, graphs, write_exported_captioner
+from hf_ngsan.exporting import Captioner, folder, graphs, write_exported_captioner
 
 
 def use_eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeps graphs in memory in place of writing them, by the names of their files."""
+    """Keeps graphs in memory in place of writing them, by the names of their files, and runs them from there."""
     kept: dict[str, Any] = {}
 
-    def remember(graph, inputs, shapes, path: Path) -> None:
-        assert shapes.keys() == inputs.keys()
-        kept[path.name] = graph
+    def remember(model, function, inputs, path: Path, varying=None) -> None:
+        with torch.no_grad():
+            kept[path.name] = partial(function, model), list(inputs), list(function(model, **inputs))
+        path.write_text(path.name)
 
-    def run(graph) -> Callable:
-        def call(inputs):
+    class Session:
+        def __init__(self, path: str, options: Any = None, providers: Any = None) -> None:
+            self.function, inputs, outputs = kept[Path(path).name]
+            self.get_inputs, self.get_outputs = (
+                lambda names=names: [SimpleNamespace(name=name) for name in names] for names in (inputs, outputs)
+            )
+
+        def run(self, names: list[str] | None, arrays: dict) -> list:
             with torch.no_grad():
-                outputs = graph(**{name: torch.from_numpy(array) for name, array in inputs.items()})
-            return {name: tensor.numpy().copy() for name, tensor in outputs.items()}
+                outputs = self.function(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+            return [outputs[name].numpy().copy() for name in names or outputs]
 
-        return call
-
+    runtime = MagicMock(InferenceSession=Session, get_available_providers=lambda: ["CPUExecutionProvider"])
     monkeypatch.setattr(graphs, "PACKAGES", ())
     monkeypatch.setattr(folder, "write_graph", remember)
-    monkeypatch.setattr(captioner, "load_graph", lambda path, num_threads: run(kept[path.name]))
+    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
 
 
 def eager_captioner(model, processor, place: Path, monkeypatch: pytest.MonkeyPatch) -> Captioner:

@@ -1,11 +1,12 @@
 """The decoding of exported captioners against `generate()`, with graphs that PyTorch runs."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 
-from hf_ngsan.exporting.captioner import Captioner
-from hf_ngsan.exporting.folder import largest_difference
+from hf_ngsan.exporting import captioner, compare
 from tests.exporting.eager import eager_captioner
 from tests.models import tiny
 from tests.models.rstnet import tiny as tiny_rstnet
@@ -28,11 +29,11 @@ def arrays_of(inputs: dict) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in inputs.items()}
 
 
-def both(model, processor, exported: Captioner, inputs: dict, **options) -> tuple[list[str], list[str]]:
-    """Captions of the model and of what was exported."""
-    ids = model.generate(**inputs, **options)
-    wanted = processor.batch_decode(ids, skip_special_tokens=True)
-    return wanted, exported.caption(**arrays_of(inputs), **options)
+def rows_of(inputs: dict) -> list[dict[str, np.ndarray]]:
+    """The rows of a batch, without its padding."""
+    arrays = arrays_of(inputs)
+    mask = arrays.pop("attention_mask", np.ones(arrays["visual_features"].shape[:2])) == 1
+    return [{name: array[row][real] for name, array in arrays.items()} for row, real in enumerate(mask)]
 
 
 @each_row(
@@ -54,8 +55,15 @@ def test_captions_are_those_of_generate(beams, changes, tmp_path, monkeypatch):
     for name, value in changes.items():
         setattr(model.generation_config, name, value)
     exported = eager_captioner(model, processor, tmp_path / "exported", monkeypatch)
-    wanted, found = both(model, processor, exported, tiny.random_images(LENGTHS), num_beams=beams)
-    assert found == wanted and len(set(found)) > 1
+    assert_same_captions(model, processor, exported, tiny.random_images(LENGTHS), [beams])
+
+
+def assert_same_captions(model, processor, exported, inputs: dict, beams: list[int]) -> None:
+    rows = rows_of(inputs)
+    others, difference = compare(model, processor, exported, rows, beams)
+    assert others == dict.fromkeys(beams, 0) and difference < 1e-4
+    captions = exported.caption(**{name: [row[name] for row in rows] for name in rows[0]}, num_beams=beams[0])
+    assert len(set(captions)) > 1
 
 
 FEATURES = {
@@ -79,14 +87,15 @@ def test_every_captioner_of_features(name, tmp_path, monkeypatch):
     model, inputs = FEATURES[name]()
     processor = tiny.tiny_processor()
     exported = eager_captioner(unhurried(model), processor, tmp_path / "exported", monkeypatch)
-    for beams in (1, 3):
-        wanted, found = both(model, processor, exported, inputs, num_beams=beams)
-        assert found == wanted and len(set(found)) > 1
-    assert largest_difference(model, inputs, exported, exported.prepare(**arrays_of(inputs))) < 1e-4
+    assert_same_captions(model, processor, exported, inputs, [1, 3])
+    if name == "rstnet without boxes":
+        with pytest.raises(ValueError, match="5 visual tokens"):
+            exported.caption(visual_features=np.zeros((1, 5, 12)))
 
 
 def test_images(tmp_path, monkeypatch):
     model, processor = pixel_captioner(), pixel_processor()
+    processor.image_processor.do_flip_channel_order = True
     exported = eager_captioner(model, processor, tmp_path / "exported", monkeypatch)
     photos = [*PHOTOS, PHOTOS[0].convert("RGBA"), PHOTOS[1].convert("P"), PHOTOS[2].convert("L")]
     photos[-3].putalpha(77)
@@ -104,8 +113,7 @@ def test_arrays_of_each_image_are_padded(tmp_path, monkeypatch):
         unhurried(tiny.tiny_captioner()), tiny.tiny_processor(), tmp_path / "exported", monkeypatch
     )
     inputs = tiny.random_images(LENGTHS)
-    apart = [arrays_of(tiny.one_image(inputs, row)) for row in range(len(LENGTHS))]
-    given = {name: [arrays[name][0] for arrays in apart] for name in ("visual_features", "visual_boxes")}
+    given = {name: [row[name] for row in rows_of(inputs)] for name in ("visual_features", "visual_boxes")}
     prepared = exported.prepare(**given)
     for name, array in arrays_of(inputs).items():
         np.testing.assert_array_equal(prepared[name], array)
@@ -113,3 +121,25 @@ def test_arrays_of_each_image_are_padded(tmp_path, monkeypatch):
         exported.caption(visual_features=given["visual_features"])
     with pytest.raises(ValueError, match="visual_features"):
         exported.caption(PHOTOS)
+
+
+def test_the_program(tmp_path, monkeypatch, capsys):
+    """Of photographs, and of files with the arrays of features."""
+    for number, photo in enumerate(PHOTOS):
+        photo.save(tmp_path / f"{number}.png")
+        np.savez(tmp_path / f"{number}.npz", **rows_of(tiny.random_images(LENGTHS))[number])
+    models = {
+        "png": (pixel_captioner(), pixel_processor()),
+        "npz": (unhurried(tiny.tiny_captioner()), tiny.tiny_processor()),
+    }
+    for ending, parts in models.items():
+        exported = eager_captioner(*parts, tmp_path / f"exported {ending}", monkeypatch)
+        names = [str(tmp_path / f"{number}.{ending}") for number in range(len(PHOTOS))]
+        monkeypatch.setattr(captioner, "__file__", str(tmp_path / f"exported {ending}" / "captioner.py"))
+        options = ["--num-beams", "2", "--max-new-tokens", "6", "--num-threads", "1", "--batch-size", "2"]
+        monkeypatch.setattr(sys, "argv", ["captioner.py", *names, *options])
+        captioner.main()
+        lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+        assert [name for name, _ in lines] == names and len({caption for _, caption in lines}) > 1
+        if ending == "png":
+            assert [caption for _, caption in lines] == exported.caption(PHOTOS, num_beams=2, max_new_tokens=6)

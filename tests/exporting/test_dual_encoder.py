@@ -4,12 +4,10 @@ import json
 
 import pytest
 
-pytest.importorskip("onnxruntime", reason="the extra export is not installed")
-pytest.importorskip("onnxscript", reason="the extra export is not installed")
-
 from hf_ngsan.exporting.folder import write_exported_dual_encoder
 from hf_ngsan.loading.models import load_model, save_model
 from tests.commands.running import fails, prints
+from tests.exporting.eager import use_eager_graphs
 from tests.guests.tiny import photos, save, tiny
 from tests.models.mhsan import tiny as mhsan
 from tests.tables import each_row
@@ -25,13 +23,15 @@ def saved(name, folder):
 @pytest.mark.slow
 @each_row("name", ["siglip", "mhsan"])
 def test_graphs_embed_as_the_model_does(name, tmp_path):
+    pytest.importorskip("onnxruntime", reason="the extra export is not installed")
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
     model, processor = load_model(saved(name, tmp_path / name), "retrieval")
     (tmp_path / f"graphs of {name}").mkdir()
     assert write_exported_dual_encoder(model, processor, tmp_path / f"graphs of {name}") <= 1e-4
 
 
-@pytest.mark.slow
-def test_an_index_is_made_and_searched_by_what_the_command_exports(tmp_path, capsys):
+def test_an_index_is_made_and_searched_by_what_the_command_exports(tmp_path, capsys, monkeypatch):
+    use_eager_graphs(monkeypatch)
     clip, graphs = saved("clip", tmp_path / "clip"), tmp_path / "graphs"
     said = prints(capsys, "export", "--model", clip, "--output", graphs)
     assert float(said.split("difference ")[1].split(")")[0]) <= 1e-4

@@ -3,19 +3,23 @@
 import subprocess
 import sys
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from hf_ngsan.exporting import UnexportableError, write_exported_captioner
 from hf_ngsan.exporting.captioner import Words
 from hf_ngsan.exporting.folder import decoding_settings, image_settings, word_settings
+from hf_ngsan.exporting.graphs import encode, write_graph
 from tests.models import tiny
 from tests.models.rstnet import tiny as tiny_rstnet
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
+SIZE = {"height": 20, "width": 20}
 IDS = np.array([[1, 4, 5, 6, 2, 0], [1, 5, 3, 7, 4, 2]])
 
 
@@ -46,21 +50,31 @@ def test_settings_of_generate():
 
 
 def test_models_that_have_no_exported_form(tmp_path):
-    for change, named in (({"do_center_crop": True}, "do_center_crop"), ({"size": {"shortest_edge": 9}}, "size")):
-        processor = pixel_processor()
-        for name, value in change.items():
-            setattr(processor.image_processor, name, value)
-        with pytest.raises(UnexportableError, match=named):
+    processors = [pixel_processor(), pixel_processor(), pixel_processor(shortest_edge=9, longest_edge=9)]
+    processors[0].image_processor.do_normalize = False
+    processors[1].image_processor.crop_size, processors[1].image_processor.do_center_crop = SIZE, True
+    for processor in processors:
+        with pytest.raises(UnexportableError, match="image processor"):
             image_settings(pixel_captioner(), processor)
     detector = SimpleNamespace(config=SimpleNamespace(vision_config=SimpleNamespace(kind="regions")))
     with pytest.raises(UnexportableError, match="regions"):
         image_settings(detector, pixel_processor())
+    assert image_settings(pixel_captioner(), pixel_processor())["width"] == 32
     with pytest.raises(UnexportableError, match="grid_size"):
         grids = tiny_rstnet.tiny_captioner(grid_position_embedding=True)
         write_exported_captioner(grids, tiny.tiny_processor(), tmp_path)
     with pytest.raises(UnexportableError, match="NGSANModel"):
         write_exported_captioner(tiny.tiny_captioner().model, tiny.tiny_processor(), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_the_exporter_cannot_trace(tmp_path, monkeypatch):
+    exporters = MagicMock()
+    exporters.OnnxExporter().export_program.side_effect = RuntimeError("It loops.")
+    monkeypatch.setitem(sys.modules, "transformers.exporters", exporters)
+    inputs = {"pixel_values": torch.zeros(2, 3, 8, 8)}
+    with pytest.raises(UnexportableError, match="It loops"):
+        write_graph(tiny.tiny_captioner(), encode, inputs, tmp_path / "encoder.onnx")
 
 
 @pytest.mark.slow

@@ -8,31 +8,29 @@ import pytest
 from matplotlib.cbook import get_sample_data
 
 pytest.importorskip("onnxruntime", reason="the extra photos is not installed")
-pytest.importorskip("onnx", reason="the extra export is not installed")
-
-import onnx
-import onnxruntime
 
 from hf_ngsan.cli import main, parse
 from hf_ngsan.commands import caption as caption_command
+from hf_ngsan.exporting import UnexportableError
+from hf_ngsan.exporting import folder as writer
 from hf_ngsan.exporting.onnx_folder import (
     FOLDER,
     copy_graphs,
     is_current,
-    leave_weights_out,
     open_captioner,
     open_text_graph,
     record_sources,
     remove_old_graphs,
-    store_in_half,
 )
 from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER, packaged_models
-from hf_ngsan.loading.models import load_model
+from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.retrieval import IndexDescription, IndexFolder
 from hf_ngsan.sharing import write_checkpoint
 from hf_ngsan.tasks.retrieval_search import embed_texts
 from tests.commands.running import fails, heavy_imports, prints
+from tests.exporting.eager import use_eager_graphs
+from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
 
 PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
@@ -54,7 +52,7 @@ def test_the_graph_of_texts_embeds_them_as_the_model_does(dual_encoder):
     assert graph.fingerprint == model_fingerprint(*dual_encoder)
     found = np.concatenate([graph.embed(text) for text in TEXTS])
     assert found == pytest.approx(np.concatenate([embed_texts(*dual_encoder, [text]) for text in TEXTS]), abs=1e-5)
-    assert graph.embed("") is graph.embed(".\udcff") is None
+    assert graph.embed("") is None
 
 
 def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
@@ -119,7 +117,7 @@ def model_with_graphs(folder: Path) -> Path:
     (folder / FOLDER).mkdir(parents=True)
     for name in ("config.json", "model.safetensors", f"{FOLDER}/encoder.onnx", f"{FOLDER}/decoder.onnx"):
         (folder / name).write_text(name)
-    record_sources(folder, ["matplotlib:__init__.py"])
+    record_sources(folder, folder / FOLDER, ["matplotlib:__init__.py"])
     return folder
 
 
@@ -130,12 +128,13 @@ def test_graphs_count_as_long_as_nothing_has_changed(tmp_path):
         "new settings": lambda folder: (folder / "generation_config.json").write_text("{}"),
         "a damaged graph": lambda folder: (folder / FOLDER / "encoder.onnx").write_text("encoder"),
         "a damaged record": lambda folder: (folder / FOLDER / "made_from.json").write_text("["),
-        "no file of a package": lambda folder: record_sources(folder, ["matplotlib:gone"]),
+        "no file of a package": lambda folder: record_sources(folder, folder / FOLDER, ["matplotlib:gone"]),
     }
     for name, change in changes.items():
         folder = model_with_graphs(tmp_path / name)
         (folder / "README.md").write_text("about it")
         assert is_current(folder, ["encoder.onnx"]) and not is_current(folder, ["text.onnx"]), name
+        assert open_captioner(str(folder)) is None  # its graphs are none
         try:
             change(folder)
         except FileNotFoundError:
@@ -160,63 +159,44 @@ def test_graphs_go_with_their_model_alone(tmp_path):
     assert not (same / FOLDER).exists() and not (other / FOLDER).exists() and (first / FOLDER).exists()
 
 
-def test_small_graphs_compute_the_same(tmp_path):
-    """Of a convolution into which normalization was folded, a layer in half precision, and one that is not."""
-    random, file, helper = np.random.default_rng(0), tmp_path / "graph.onnx", onnx.helper
-    shapes = {"kernel": (8, 3, 5, 5), "linear": (8, 64), "fine": (64, 64)}
-    weights = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    weights |= {name: weights[name].astype(np.float16).astype(np.float32) for name in ("kernel", "linear")}
-    weights["kernel"][2] = 0
-    factors = random.uniform(0.5, 2, (8, 1, 1, 1)).astype(np.float32)
-    nodes = [
-        helper.make_node("Conv", ["pixels", "graph.kernel"], ["maps"]),
-        helper.make_node("ReduceMean", ["maps"], ["means"], axes=[2, 3], keepdims=0),
-        helper.make_node("MatMul", ["means", "graph.linear"], ["states"]),
-        helper.make_node("MatMul", ["states", "fine"], ["features"]),
-    ]
-    stored = {"graph.kernel": weights["kernel"] * factors, "graph.linear": weights["linear"], "fine": weights["fine"]}
-    infos = {"pixels": [1, 3, 9, 9], "features": [1, 64]}
-    pixels, features = ([helper.make_tensor_value_info(name, 1, shape)] for name, shape in infos.items())
-    tensors = [onnx.numpy_helper.from_array(values, name) for name, values in stored.items()]
-    graph = helper.make_graph(nodes, "graph", pixels, features, tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, str(file))
-    given = random.standard_normal((1, 3, 9, 9)).astype(np.float32)
-
-    def run(**more):
-        return onnxruntime.InferenceSession(str(file)).run(None, {"pixels": given, **more})[0]
-
-    expected, size = run(), file.stat().st_size
-    store_in_half(file, weights)
-    assert run() == pytest.approx(expected, rel=1e-4, abs=1e-4)
-    halved = 2 * (weights["kernel"].size + weights["linear"].size)
-    assert size - file.stat().st_size == pytest.approx(halved, abs=500)
-    onnx.save(model, str(file))
-    tensors = {("file", "first"): weights["linear"].T.astype(np.float16), ("file", "second"): weights["fine"]}
-    places = {"graph.linear": ("file", "first", True), "fine": ("file", "second", False)}
-    assert leave_weights_out(file, tensors) == places
-    assert run(**{"graph.linear": weights["linear"], "fine": weights["fine"]}) == pytest.approx(
-        expected, rel=1e-4, abs=1e-4
-    )
-
-
-@pytest.mark.slow
-def test_an_export_into_the_folder_of_a_model(tmp_path, capsys):
-    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+def test_an_export_into_the_folder_of_a_captioner(tmp_path, capsys, monkeypatch):
+    use_eager_graphs(monkeypatch)
     folder, model, processor = tmp_path / "model", pixel_captioner(), pixel_processor()
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     photo((40, 30)).save(tmp_path / "photo.png")
     fails(capsys, "export", "--model", folder, "--check")
     prints(capsys, "export", "--model", folder)
-    captioner = open_captioner(str(folder))
     inputs = processor(images=[tmp_path / "photo.png"])
     said = processor.batch_decode(model.generate(**inputs), skip_special_tokens=True)
-    assert captioner.caption([tmp_path / "photo.png"]) == said
-    assert (
-        prints(capsys, "caption", "--model", folder, tmp_path / "photo.png").split("\t")[1].strip() == said[0].strip()
-    )
+    assert open_captioner(str(folder)).caption([tmp_path / "photo.png"]) == said
+    shown = prints(capsys, "caption", "--model", folder, tmp_path / "photo.png")
+    assert shown.split("\t")[1].strip() == said[0].strip()
     write_checkpoint(*load_model(folder), tmp_path / "pushed", "user/name", source=folder)
     assert open_captioner(str(tmp_path / "pushed")) is not None
     write_checkpoint(*load_model(folder), tmp_path / "changed", "user/name")
     assert not (tmp_path / "changed" / FOLDER).exists()
+
+
+def test_an_export_into_the_folder_of_a_dual_encoder(tmp_path, capsys, monkeypatch):
+    """With a text encoder that takes texts of any length, and with one whose steps depend on it."""
+    use_eager_graphs(monkeypatch)
+    model, processor = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
+    save_model(model, processor, tmp_path)
+    assert "/onnx" in prints(capsys, "export", "--model", tmp_path)
+    shorter, write = open_text_graph(str(tmp_path)), writer.write_graph
+    assert shorter.fingerprint == model_fingerprint(model, processor)
+
+    def refuse_lengths(*arguments):
+        if len(arguments[-1]) > 1:
+            raise UnexportableError("It runs word by word.")
+        write(*arguments)
+
+    monkeypatch.setattr(writer, "write_graph", refuse_lengths)
+    prints(capsys, "export", "--model", tmp_path)
+    padded = open_text_graph(str(tmp_path))
+    assert padded.settings["fixed_length"] and not shorter.settings["fixed_length"]
+    for text in ("a red ball", "two dogs near the red box"):
+        expected = embed_texts(model, processor, [text])
+        assert shorter.embed(text) == pytest.approx(expected, abs=1e-5)
+        assert padded.embed(text) == pytest.approx(expected, abs=1e-5)

@@ -96,13 +96,6 @@ def test_one_bad_image_never_costs_the_others_whatever_a_library_raises(tmp_path
         extract(photos, tmp_path / "strict")
 
 
-def test_lack_of_memory_is_no_bad_image(tmp_path, monkeypatch):
-    photos = write_photos(tmp_path / "photos", 2)
-    monkeypatch.setattr(image_list, "load_image", raising_for("000002.png", MemoryError()))
-    with pytest.raises(MemoryError):
-        extract(photos, tmp_path / "out", skip_errors=True)
-
-
 def test_frames_of_clips_become_rows(tmp_path):
     clips = list_images("moving_scenes:size=3,num_frames=4,image_size=32", split="train")
     model = tiny_vision(kind="frames")

@@ -124,24 +124,17 @@ def test_what_cannot_be_loaded_is_refused_in_one_sentence(models, name, fields, 
         load_vision(models / name, **fields)
 
 
-def test_sizes_and_frames_are_set_where_they_apply(models, tmp_path, monkeypatch):
+def test_sizes_and_frames_are_set_where_they_apply(models, tmp_path):
     model, processor = load_vision(models / "vgg", kind="frames", num_frames=3, image_size=48, grid_size=[2, 2])
     assert model.config.kind == "frames" and processor.num_frames == 3 and processor.size["height"] == 48
-    shutil.copytree(models / "detector", tmp_path / "detector")
-    for size, expected in (
-        ({"shortest_edge": 64, "longest_edge": 80}, {"shortest_edge": 64, "longest_edge": 80}),
-        (56, {"height": 56, "width": 56}),
-    ):
-        settings = {"size": size, "image_processor_type": "DetrImageProcessor"}
-        (tmp_path / "detector" / "preprocessor_config.json").write_text(json.dumps(settings))
-        found = load_image_processor(tmp_path / "detector", "regions").size
-        assert {edge: found[edge] for edge in expected} == expected
-    settings |= {"do_center_crop": True, "crop_size": {"height": 40, "width": 44}}
-    (tmp_path / "detector" / "preprocessor_config.json").write_text(json.dumps(settings))
-    assert load_image_processor(tmp_path / "detector", "regions").size["width"] == 44
-    (tmp_path / "detector" / "preprocessor_config.json").unlink()
+    crop = {"do_center_crop": True, "crop_size": {"height": 40, "width": 44}}
+    for settings, edge in (({"size": {"shortest_edge": 64, "longest_edge": 44}}, "longest_edge"), (crop, "width")):
+        settings["image_processor_type"] = "DetrImageProcessor"
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+        assert load_image_processor(tmp_path, "regions").size[edge] == 44
+    (tmp_path / "preprocessor_config.json").unlink()
     with pytest.raises(ValueError, match="preprocessor_config"):
-        load_vision(tmp_path / "detector")
+        load_image_processor(tmp_path, "regions")
 
 
 def test_weights_that_are_missing_are_named(vision, tmp_path):

@@ -62,14 +62,6 @@ def test_an_error_is_left_to_the_parent_and_one_that_follows_from_the_end_of_ano
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("000003", "what is wrong.")]
 
 
-def test_processes_without_a_gpu_are_as_many_as_accelerate_was_asked_for(monkeypatch):
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    monkeypatch.setattr(processes, "run_processes", lambda command, number: number)
-    for words, number in (["accelerate", "launch", "--cpu", "--num_processes", "2", "train.py"], 2), (["pytest"], None):
-        monkeypatch.setattr("psutil.Process.cmdline", lambda process, words=words: words)
-        assert launch_processes([]) == number
-
-
 def test_one_process_and_those_of_torchrun_go_on(monkeypatch):
     monkeypatch.setattr("hf_ngsan.io.processes.run_processes", lambda command, number: number)
     assert [launch_processes([], number, lambda: None) for number in (None, 1, 2)] == [None, None, 2]

@@ -99,5 +99,5 @@ def test_a_captioner_without_adaptive_attention_has_none():
     pipe = CaptioningPipeline(
         model=tiny_rstnet(adaptive_attention=False), processor=RSTNetProcessor(tokenizer=tiny_tokenizer())
     )
-    with pytest.raises(ValueError, match="adaptive attention"):
+    with pytest.raises(ValueError, match="adaptive_attention"):
         pipe({"visual_features": random_grids(1)["visual_features"][0].numpy()}, return_visualness=True)

@@ -1,7 +1,6 @@
 """Files of strangers that cost far more than they seem are refused."""
 
 import io
-import struct
 
 import pytest
 
@@ -24,14 +23,8 @@ def jpeg_with_scans(number: int) -> bytes:
     return data[:-2] + number * last + data[-2:]
 
 
-def tiff_with_overlapping_parts(num_entries: int, num_bytes: int) -> bytes:
-    entries = b"".join(struct.pack("<HHII", 40000 + number, 7, num_bytes, 8) for number in range(num_entries))
-    count, start = struct.pack("<H", num_entries), struct.pack("<I", 8 + num_bytes)
-    return b"II*\0" + start + bytes(num_bytes) + count + entries + bytes(4)
-
-
 def test_ordinary_files_have_their_size():
-    for kind in ("JPEG", "PNG", "TIFF", "WEBP", "GIF"):
+    for kind in ("JPEG", "PNG", "WEBP", "GIF"):
         assert size_of(encoded(Image.new("RGB", (64, 48)), kind), "image 0") == (64, 48)
     assert size_of(jpeg_with_scans(5), "image 0") == (64, 64)
 
@@ -40,7 +33,7 @@ def test_files_that_cost_far_more_than_they_seem_are_refused():
     exif = b"Exif\0\0II*\0" + bytes(2**17)
     for content in (
         jpeg_with_scans(MAX_SCANS),
-        tiff_with_overlapping_parts(50, 1_000_000),
+        encoded(Image.new("RGB", (64, 48)), "TIFF"),
         encoded(Image.new("RGB", (64, 64)), "PNG", exif=exif),
         encoded(Image.new("1", (20000, 20000)), "PNG"),
         encoded(Image.new("1", (6400, 8)), "PNG"),

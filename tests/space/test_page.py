@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -59,16 +60,35 @@ def test_there_is_a_tab_for_each_part(folders, index):
         assert [block.id for block in page.blocks.values() if isinstance(block, gradio.Tab)] == tabs, arguments
 
 
+def test_the_command_serves_the_page_until_it_is_interrupted(folders, capsys, monkeypatch):
+    asked = {}
+
+    def launched(page, *address, **more):
+        asked.update(more, address=address)
+        return "http://127.0.0.1:7861/"
+
+    monkeypatch.setattr("hf_ngsan.space.page.launch", launched)
+    waiting = Mock(**{"Event.return_value.wait.side_effect": KeyboardInterrupt})
+    monkeypatch.setattr("hf_ngsan.commands.app.threading", waiting)
+    arguments = ["app", "--model", folders / "regions", "--data", SCENES, "--allowed-host", "Photos.example"]
+    assert prints(capsys, *arguments).endswith("regions is at http://127.0.0.1:7861/\n")
+    assert asked == {"address": ("127.0.0.1", None), "allowed_hosts": ["photos.example"]}
+
+
 def test_a_page_searches_an_index_that_grows(folders, tmp_path):
     shutil.copytree(folders / "photos", tmp_path / "photos")
     make_index(folders, tmp_path / "photos", tmp_path / "index")
-    search = load_parts(str(folders / "pixels"), index=str(tmp_path / "index")).search
+    parts = load_parts(str(folders / "pixels"), index=str(tmp_path / "index"))
+    search = parts.search
     assert len(search.find("a red ball")) == len(PHOTOS)
     PHOTOS[0].save(tmp_path / "photos" / "a_new.png")
     make_index(folders, tmp_path / "photos", tmp_path / "index")
     hits = search.find("a red ball")
     assert len(hits) == len(PHOTOS) + 1 and "a_new.png" in [hit.name for hit, _ in hits]
     assert all(thumbnail is not None for _, thumbnail in hits)
+    [find] = [event.fn for event in make_page(parts).fns.values() if event.name == "find"]
+    images, table, _ = find("a red ball")
+    assert [name for _, name in table] == [hit.name for hit, _ in hits] and len(images) == len(hits)
 
 
 @each_row(
@@ -78,6 +98,7 @@ def test_a_page_searches_an_index_that_grows(folders, tmp_path):
         (["--model", "pixels", "--data", SCENES], "visual_feature_size"),
         (["--model", "regions", "--data", "nothing"], "nothing"),
         (["--model", "pixels", "--index", "photos"], "photos"),
+        (["--model", "pixels", "--data", "images:photos", "--split", "train"], "no regions"),
     ],
 )
 def test_mistakes_are_one_sentence(folders, capsys, monkeypatch, arguments, fact):

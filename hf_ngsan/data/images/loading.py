@@ -19,9 +19,7 @@ from .files import NAMED_IMAGES, OwnFiles, with_named_images
 from .rows import TYPES, Columns, all_but_images, find_columns, make_rows
 from .sources import is_folder_of_photographs, name_of_split, open_source, open_split, read_folder
 
-SHUFFLE_BUFFER = 1000
 PLACE = "stream:"  # prefix of the path of an image in a stream, before its number
-BATCH = 16
 
 
 def load_images(
@@ -32,7 +30,7 @@ def load_images(
     captions: str | None = None,
     config: str | None = None,
     streaming: bool = False,
-    shuffle_buffer: int = SHUFFLE_BUFFER,
+    shuffle_buffer: int = 1000,
 ) -> Dataset:
     """Loads one split of a dataset of images, with captions if it has any, as `image_id`, `image` (decoded when it is
     read) and, if known, `captions` and `file_name`.
@@ -130,7 +128,7 @@ class ImageStream:
         stream = open_stream(self.source, self.config)[self.split].select_columns([self.column])
         stream = stream.cast_column(self.column, Image(decode=False))
         # Iteration by rows would split the files among loading processes.
-        values = (value for batch in stream.iter(batch_size=BATCH) for value in batch[self.column])
+        values = (value for batch in stream.iter(batch_size=16) for value in batch[self.column])
         self.items = islice(values, number, None)
         self.first = self.next = number
 

@@ -28,18 +28,15 @@ from .tar_files import TAR_SUFFIXES, open_tar_files
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HUB_SECONDS = 10  # timeout of the Hub; the datasets library itself retries for minutes
 PATTERN_CHARACTERS = re.compile(r"[*?\[\]]")
-CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}
-"""Pandas would take captions such as None and NA for missing ones."""
-TABLES = (".parquet", ".arrow", ".tar", ".zip", ".jsonl", ".csv")
-"""Suffixes of files whose names say their splits; of a folder, those of the first suffix that it has are read."""
+CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}  # Pandas would take captions such as NA for missing ones
+TABLES = (".parquet", ".arrow", ".tar", ".zip", ".jsonl", ".csv")  # in their order; names say the splits
 SPLIT_FOLDERS = {"train", "test", VALIDATION, *OTHER_NAMES}  # names, in any case, of folders that are splits
 SPLIT_IN_FILE_NAME = re.compile(
     r"(?<![a-z])(train|training|validation|valid|val|dev|test|testing|eval|evaluation)(?![a-z])", re.IGNORECASE
 )
 SHARD = re.compile(r"data/(\w+)-\d{5}-of-\d{5}\b.*")
 OTHER_WORDS = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test"}
-METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-"""Files that name images of their folder and of those below it, with their captions."""
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # of images in the folder and below
 BESIDE = (".txt", ".caption")  # suffixes of a file with the captions of the image beside it, one a line
 FILE_NAME = "file_name"  # column of metadata with the path of an image
 

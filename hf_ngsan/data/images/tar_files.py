@@ -21,8 +21,7 @@ TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 IMAGE_SUFFIXES = ("bmp", "gif", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp")
 TEXT_SUFFIXES = ("txt", "caption", "captions", "text")
 JSON_KEYS = ("captions", "caption", "sentences", "text")
-LINE_END = re.compile(r"\r\n?|\n")
-"""Unlike `str.splitlines`, which also cuts at form feeds and at separators of Unicode."""
+LINE_END = re.compile(r"\r\n?|\n")  # `str.splitlines` also cuts at form feeds and at separators of Unicode
 FEATURES = Features({"image": Image(), "captions": List(Value("string")), "file_name": Value("string")})
 
 

@@ -1,0 +1,51 @@
+"""Graphs of packaged models, made small without any loss."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime", reason="the extra photos is not installed")
+pytest.importorskip("onnx", reason="the extra export is not installed")
+
+import onnx
+import onnxruntime
+import small_graphs
+
+
+def test_small_graphs_compute_the_same(tmp_path):
+    """Of a convolution into which normalization was folded, a layer in half precision, and one that is not."""
+    random, file, helper = np.random.default_rng(0), tmp_path / "graph.onnx", onnx.helper
+    shapes = {"kernel": (8, 3, 5, 5), "linear": (8, 64), "fine": (64, 64)}
+    weights = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    weights |= {name: weights[name].astype(np.float16).astype(np.float32) for name in ("kernel", "linear")}
+    weights["kernel"][2] = 0
+    factors = random.uniform(0.5, 2, (8, 1, 1, 1)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["pixels", "graph.kernel"], ["maps"]),
+        helper.make_node("ReduceMean", ["maps"], ["means"], axes=[2, 3], keepdims=0),
+        helper.make_node("MatMul", ["means", "graph.linear"], ["states"]),
+        helper.make_node("MatMul", ["states", "fine"], ["features"]),
+    ]
+    stored = {"graph.kernel": weights["kernel"] * factors, "graph.linear": weights["linear"], "fine": weights["fine"]}
+    infos = {"pixels": [1, 3, 9, 9], "features": [1, 64]}
+    pixels, features = ([helper.make_tensor_value_info(name, 1, shape)] for name, shape in infos.items())
+    tensors = [onnx.numpy_helper.from_array(values, name) for name, values in stored.items()]
+    graph = helper.make_graph(nodes, "graph", pixels, features, tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, str(file))
+    given = random.standard_normal((1, 3, 9, 9)).astype(np.float32)
+
+    def run(**more):
+        return onnxruntime.InferenceSession(str(file)).run(None, {"pixels": given, **more})[0]
+
+    expected, size = run(), file.stat().st_size
+    small_graphs.store_in_half(file, weights)
+    assert run() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    halved = 2 * (weights["kernel"].size + weights["linear"].size)
+    assert size - file.stat().st_size == pytest.approx(halved, abs=500)
+    onnx.save(model, str(file))
+    tensors = {("file", "first"): weights["linear"].T.astype(np.float16), ("file", "second"): weights["fine"]}
+    places = {"graph.linear": ("file", "first", True), "fine": ("file", "second", False)}
+    assert small_graphs.leave_weights_out(file, tensors) == places
+    assert run(**{"graph.linear": weights["linear"], "fine": weights["fine"]}) == pytest.approx(
+        expected, rel=1e-4, abs=1e-4
+    )
