@@ -1,10 +1,8 @@
 import pytest
-from transformers import GenerationConfig
 
 from hf_ngsan.tasks.captioning import CaptioningConfig
 from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.tasks.language_modeling import LanguageModelingConfig, new_language_model
-from hf_ngsan.tasks.new_models import checked_generation
 from hf_ngsan.tasks.question_answering import VisualQuestionAnsweringConfig, new_question_answerer
 from hf_ngsan.tasks.retrieval import RetrievalConfig, new_dual_encoder
 from hf_ngsan.tasks.translation import TranslationConfig, new_translator
@@ -41,8 +39,3 @@ def test_a_trained_model_is_not_of_another_type(scene_captioner):
     sections = {"model": {"init_from": str(scene_captioner), "model_type": "rstnet"}}
     with pytest.raises(ConfigError, match=r"model\.init_from.* ngsan"):
         new_captioner(CaptioningConfig.from_dict(sections), [])
-
-
-def test_an_argument_of_generation_needs_the_one_that_it_goes_with():
-    with pytest.raises(ValueError, match="penalty_alpha"):
-        checked_generation({"candidates": 3}, GenerationConfig())
