@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -60,21 +59,6 @@ def test_there_is_a_tab_for_each_part(folders, index):
         assert [block.id for block in page.blocks.values() if isinstance(block, gradio.Tab)] == tabs, arguments
 
 
-def test_the_command_serves_the_page_until_it_is_interrupted(folders, capsys, monkeypatch):
-    asked = {}
-
-    def launched(page, *address, **more):
-        asked.update(more, address=address)
-        return "http://127.0.0.1:7861/"
-
-    monkeypatch.setattr("hf_ngsan.space.page.launch", launched)
-    waiting = Mock(**{"Event.return_value.wait.side_effect": KeyboardInterrupt})
-    monkeypatch.setattr("hf_ngsan.commands.app.threading", waiting)
-    arguments = ["app", "--model", folders / "regions", "--data", SCENES, "--allowed-host", "Photos.example"]
-    assert prints(capsys, *arguments).endswith("regions is at http://127.0.0.1:7861/\n")
-    assert asked == {"address": ("127.0.0.1", None), "allowed_hosts": ["photos.example"]}
-
-
 def test_a_page_searches_an_index_that_grows(folders, tmp_path):
     shutil.copytree(folders / "photos", tmp_path / "photos")
     make_index(folders, tmp_path / "photos", tmp_path / "index")
@@ -104,12 +88,6 @@ def test_a_page_searches_an_index_that_grows(folders, tmp_path):
 def test_mistakes_are_one_sentence(folders, capsys, monkeypatch, arguments, fact):
     monkeypatch.chdir(folders)
     assert fact in fails(capsys, "app", *arguments)
-
-
-def test_a_missing_gradio_is_named(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gradio", None)
-    monkeypatch.delitem(sys.modules, "hf_ngsan.space.page", raising=False)
-    assert "hf-ngsan[demo]" in fails(capsys, "app")
 
 
 def test_the_space_is_what_its_readme_says():
