@@ -20,8 +20,7 @@ from .formats.layouts import Source
 from .prepared import Rows, fingerprint, prepare
 from .readers import find_files
 
-NAMES_IN_FILES = {"validation": "val", "test": "public_test"}
-"""Words for the splits in the names of VATEX's caption files, where they are not the splits' own."""
+NAMES_IN_FILES = {"validation": "val", "test": "public_test"}  # words in the names of VATEX's caption files
 
 
 def load_coco_layout(directory: str, split: str) -> Dataset:
@@ -105,9 +104,7 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
 def clipped_box(annotation: Record, size: tuple[int, int]) -> tuple[list[float], bool]:
     """Returns a box's corners as shares of its image, clipped to it, and whether more than rounding was clipped."""
     box = annotation.fields.get("bbox")
-    error = annotation.error(
-        "bbox", f"must be x, y, width, height in pixels of a box in its image of {size[0]} x {size[1]}"
-    )
+    error = annotation.error("bbox", f"must be x, y, width, height in pixels, in an image of {size[0]} x {size[1]}")
     if not isinstance(box, list) or len(box) != 4 or not all(type(side) in (int, float) for side in box):
         raise error
     left, top, right, bottom = box[0], box[1], box[0] + box[2], box[1] + box[3]

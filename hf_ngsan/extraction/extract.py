@@ -1,7 +1,4 @@
-"""Extraction: a vision encoder turns images into a folder of features, on one process or many.
-
-The folder is one of [`hf_ngsan.io.shards`], with `extraction.json`, the provenance of the features.
-"""
+"""Extraction: a vision encoder turns images into a folder of features (`io.shards`), on one process or many."""
 
 import json
 import os
@@ -27,7 +24,7 @@ from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
 from ..loading.provenance import described, installed_versions, provenance_difference, vision_provenance
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
-METADATA = "extraction.json"
+METADATA = "extraction.json"  # the provenance of the features
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 MAX_IMAGES_PER_SHARD = 256
 MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares

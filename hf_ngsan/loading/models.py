@@ -91,7 +91,7 @@ def is_guest(config: PreTrainedConfig) -> bool:
 
 def reads_images(config: Any) -> bool:
     """Returns whether a model has a vision encoder."""
-    return is_guest(config) or getattr(config, "vision_config", None) is not None
+    return is_guest(config) or config.vision_config is not None
 
 
 def task_of(config: PreTrainedConfig | Mapping) -> str | None:

@@ -27,7 +27,6 @@ from ..models.processing_captioning import (
     pad_clips,
     pad_visual_inputs,
 )
-from .models import reads_images
 
 PIXELS = ("pixel_values", "pixel_mask")
 CLIPS = ("frames", "video")
@@ -65,6 +64,7 @@ class ItemReader:
     """Reads inputs for the processor and configuration of a model; has no model, so that it can be sent to workers."""
 
     mask_name: ClassVar[str] = "attention_mask"  # the model's name for the mask of regions
+    takes_only_images: ClassVar[bool] = False
 
     processor: Any
     config: Any
@@ -87,15 +87,17 @@ class ItemReader:
             return Item(name, error=error if is_named else unread)
 
     def read(self, source: Any, name: str) -> Item:
+        from .models import reads_images  # a command registers these pipelines while it imports that
+
         given = source if isinstance(source, Mapping) else {"image": source}
         if {"bytes", "path"} & given.keys() and not {"image", "visual_features", *CLIPS} & given.keys():
             given = {"image": source}  # an image of `datasets` that is not decoded
         item = Item(name, text=self.text_of(given, name))
-        takes_images = reads_images(self.config)
-        takes_clips = getattr(getattr(self.config, "vision_config", None), "kind", None) == "frames"
+        vision = getattr(self.config, "vision_config", None)
+        takes_images = self.takes_only_images or vision is not None
         if given.get("visual_features") is not None:
             self.read_features(item, given)
-        elif takes_clips and any(given.get(key) is not None for key in ("image", *CLIPS)):
+        elif getattr(vision, "kind", None) == "frames" and any(given.get(key) is not None for key in ("image", *CLIPS)):
             self.read_clip(item, given)
         elif takes_images and given.get("image") is not None:
             self.read_image(item, given)
@@ -225,6 +227,8 @@ class QuestionReader(ItemReader):
 @dataclass
 class GuestReader(ItemReader):
     """Reads images, and makes the inputs of each by itself: processors differ in how they make a batch."""
+
+    takes_only_images = True
 
     guest: Any = None
 

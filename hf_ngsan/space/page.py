@@ -161,7 +161,8 @@ def add_regions(parts: Parts, page: Page) -> None:
         return show(Regions(parts, before.row, moved(before.boxes, change)), change["index"], before, num_beams)
 
     def show_again(state: tuple, num_beams: Any) -> tuple[str, tuple]:
-        return show(*state, num_beams)
+        example, chosen, before = state
+        return show(example, chosen, before, num_beams)
 
     triggers: list[Any] = [page.load, number.submit, button.click]
     gradio.on(triggers, begin, [number, num_beams], [shown, state], **PRIVATE)

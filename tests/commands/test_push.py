@@ -82,8 +82,8 @@ def test_a_checkpoint_is_uploaded(scene_captioner, online, unchecked, capsys):  
 def test_a_folder_that_does_not_load_without_the_package(tmp_path):
     write_checkpoint(tiny_captioner(), tiny_processor(), tmp_path / "model", REPOSITORY)
     check_checkpoint(tmp_path / "model")
-    (tmp_path / "model" / "attention.py").write_text("import hf_ngsan\n")
-    with pytest.raises(ModelFolderError, match="hf_ngsan"):
+    (tmp_path / "model" / "attention.py").write_text("import what_nobody_has\n")
+    with pytest.raises(ModelFolderError, match="what_nobody_has"):
         check_checkpoint(tmp_path / "model")
 
 

@@ -6,19 +6,15 @@ import numpy as np
 import pytest
 
 from hf_ngsan.data.coco_files import (
-    Record,
-    checked_record,
     id_order,
     number_at_the_end,
     number_of,
     read_json,
     read_references,
     records_by_id,
-    records_of,
     write_caption_file,
 )
 from tests.data.facts import fails_naming
-from tests.tables import each_row
 
 
 def write(path, content, encoding="utf-8"):
@@ -70,22 +66,6 @@ def test_captions_that_would_not_be_read_back_are_not_written(tmp_path):
         with pytest.raises(ValueError, match="7"):
             write_caption_file(tmp_path / "references.json", ids, captions)
     assert not list(tmp_path.iterdir())
-
-
-@each_row(
-    ("read", "fact"),
-    [
-        (lambda record: record.integer("id"), "id is '7'"),
-        (lambda record: record.identifier("flag"), "flag is True"),
-        (lambda record: record.records("text"), "text is 'a'"),
-        (lambda record: record.size(), "(0, 5)"),
-        (lambda record: checked_record(record.where, 3), "3"),
-        (lambda record: records_of(record.fields, "images", record.where), "'images'"),
-    ],
-)
-def test_a_wrong_field_is_named(read, fact):
-    with fails_naming("here", fact):
-        read(Record("here", {"id": "7", "flag": True, "text": "a", "width": 0, "height": 5}))
 
 
 def test_files_without_captions_or_with_more_than_json_are_named(tmp_path):

@@ -1,7 +1,7 @@
 """Lists of vectors read in one step are those that `datasets` reads vector by vector."""
 
 import numpy as np
-from datasets import Dataset, List, Value, concatenate_datasets
+from datasets import Dataset, concatenate_datasets
 
 from hf_ngsan.data.contract import caption_features, with_arrays, with_whole_arrays
 from tests.tables import each_row
@@ -35,13 +35,3 @@ def test_rows_and_batches_are_the_same(dtype, lengths):
         assert fast["image_id"][:] == rows["image_id"][:]
         for one, other in zip(fast.__getitems__([1, 0]), rows.__getitems__([1, 0]), strict=True):
             np.testing.assert_equal(one, other)
-
-
-def test_other_types_are_read_as_datasets_reads_them():
-    plain = dataset_of([2, 3]).with_format(None)
-    missing = Dataset.from_list([*plain.to_list(), {**plain[0], "visual_boxes": None}], features=plain.features)
-    any_length = plain.cast_column("visual_boxes", List(List(Value("float64"))))
-    for rows in map(with_arrays, (missing, any_length)):
-        fast = with_whole_arrays(rows)
-        for index in range(2):
-            np.testing.assert_equal(fast[index], rows[index])

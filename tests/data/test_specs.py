@@ -2,7 +2,7 @@ import shutil
 
 import numpy as np
 import pytest
-from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, List, Value, concatenate_datasets
+from datasets import Array2D, Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 
 from hf_ngsan.data import caption_features, load_data
 from hf_ngsan.io.files import temporary_path
@@ -73,9 +73,6 @@ def test_a_saved_dataset_with_a_split_column(tmp_path):
     assert load_data(spec, "val")["image_id"] == [10]
     with fails_naming("'dev'", "train, test, validation"):
         load_data(spec, "dev")
-    labels = ClassLabel(names=["test", "train"])
-    both.add_column("split", [1, 0, 1, 0, 0]).cast_column("split", labels).save_to_disk(tmp_path / "labels")
-    assert load_data(f"features:{tmp_path / 'labels'}", "train")["image_id"] == [0, 2]
     both.save_to_disk(tmp_path / "other")
     assert len(load_data(f"features:{tmp_path / 'other'}", "train")) == 5
     with fails_naming("'test'", "'split'"):

@@ -243,14 +243,3 @@ def test_features_are_those_of_the_files(tmp_path, photos, dataset):
         assert ours["captions"] == [f"photo {ours['image_id']:06d}"]
         for column in ("image_id", "visual_features", "visual_boxes", "width", "height", "split"):
             assert ours[column] == theirs[column]
-
-
-def test_mistakes_name_the_dataset(tmp_path, dataset):
-    with pytest.raises(ExtractionError, match="--split"):
-        list_images(dataset)
-    with pytest.raises(ExtractionError, match="--image-folder"):
-        list_images(dataset, tmp_path, split="train")
-    with pytest.raises(DataError, match="'test'"):
-        list_images(dataset, split="test")
-    with pytest.raises(ExtractionError, match="scenes:size=3"):
-        list_images("scenes:size=3", split="train")

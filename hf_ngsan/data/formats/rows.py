@@ -124,6 +124,8 @@ class RowMaker:
 
     def feature_row(self, record: VisualRecord, size: tuple[int, int] | None, where: str) -> dict[str, Any]:
         features, boxes, grid = record.features, record.boxes, record.grid
+        if not features.size:
+            raise DataError(f"{where}: the features have shape {features.shape}, which is empty.")
         if grid is not None:
             if self.grid_size is not None and self.grid_size != grid:
                 features, grid = pool(features, grid, self.grid_size), self.grid_size

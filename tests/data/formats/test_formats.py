@@ -201,9 +201,10 @@ def test_hdf5_files_are_read_no_further_than_themselves(tmp_path):
         file["12_features"] = h5py.ExternalLink("other.hdf5", "12_features")
     with fails_naming("links.hdf5", "12_features"):
         convert_features([tmp_path / "links.hdf5"], tmp_path / "out")
-    cells = {"7_grids": np.ones((4, 3), np.float32), "12_grids": np.ones((5, 3), np.float32)}
-    with fails_naming("12_grids", "5 cells"):
-        convert_features([write_hdf5(tmp_path / "grids.hdf5", cells)], tmp_path / "out")
+    for number, facts in ((5, ["12_grids", "5 cells"]), (0, ["12", "(0, 3)"])):
+        cells = {"7_grids": np.ones((4, 3), np.float32), "12_grids": np.ones((number, 3), np.float32)}
+        with fails_naming(*facts):
+            convert_features([write_hdf5(tmp_path / "grids.hdf5", cells)], tmp_path / "out")
 
 
 def test_one_damaged_file_of_a_folder_does_not_hide_its_format(tmp_path):

@@ -2,13 +2,7 @@ import time
 
 from hf_ngsan.data import load_data
 from tests.data.facts import fails_naming
-from tests.data.images.photos import (
-    lists,
-    parquet_folder,
-    picture_bytes,
-    table,
-    write_parquet,
-)
+from tests.data.images.photos import lists, parquet_folder, picture_bytes, table, write_parquet
 
 
 def test_one_of_several_configurations(tmp_path):
