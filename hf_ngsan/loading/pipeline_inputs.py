@@ -87,8 +87,6 @@ class ItemReader:
             return Item(name, error=error if is_named else unread)
 
     def read(self, source: Any, name: str) -> Item:
-        from .models import reads_images  # a command registers these pipelines while it imports that
-
         given = source if isinstance(source, Mapping) else {"image": source}
         if {"bytes", "path"} & given.keys() and not {"image", "visual_features", *CLIPS} & given.keys():
             given = {"image": source}  # an image of `datasets` that is not decoded
