@@ -19,7 +19,7 @@ and, for a text head, the word with the largest weight; the bias of a projection
 transformers, a share is the similarity that would be lost without a head of the last layers, to first order.
 
 For a captioner, --counterfactual changes the box of one region; the output is JSON with the captions before and after.
-"score" exchanges two boxes in many images; of scenes "follow" is the share of captions with the new relation."""
+"score" exchanges two boxes in many synthetic scenes; "follow" is the share of captions with the new relation."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 from PIL import Image
 
 from hf_ngsan.cli import main
-from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.retrieval import IndexFolder
 from hf_ngsan.tasks import retrieval_search as image_index
 from hf_ngsan.tasks.retrieval_search import embed_pixels
@@ -279,15 +279,3 @@ def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):
     save_model(network, tiny_processor(pixels=True), tmp_path / "no_numbers")
     no_numbers = ["--model", tmp_path / "no_numbers", "--images", photos, "--output", tmp_path / "nan"]
     assert "not finite" in fails(capsys, "index", *no_numbers, *SKIPPING)
-
-
-def test_hits_of_an_index_that_was_replaced_are_not_drawn(model, photos, tmp_path, capsys):
-    grow(capsys, model, photos, tmp_path / "index")
-    index, (network, processor) = IndexFolder.open(tmp_path / "index"), load_model(model)
-    hits = image_index.search_images(network, processor, index, text="a red ball")
-    shutil.rmtree(tmp_path / "index")
-    grow(capsys, model, photos, tmp_path / "index")
-    with pytest.raises(ValueError, match="replaced"):
-        image_index.draw_hits(index, hits, "a red ball", tmp_path / "hits.png")
-    with pytest.raises(ValueError, match="not both"):
-        image_index.search_images(network, processor, index)

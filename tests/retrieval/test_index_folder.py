@@ -24,17 +24,6 @@ def written(folder, leave_out=()) -> IndexFolder:
     return index
 
 
-def test_an_index_finds_what_was_put_into_it(tmp_path):
-    written(tmp_path / "index")
-    index = IndexFolder.open(tmp_path / "index")
-    assert index.description == DESCRIPTION
-    assert index.items() == ([f"{item}.jpg" for item in range(5)], [])
-    [hits] = search(index, VECTORS[3:4], top_k=2)
-    assert hits[0].name == "3.jpg"
-    assert hits[0].score == pytest.approx(1, abs=1e-3)
-    assert len(search(index, VECTORS[:2], top_k=9)[1]) == 5
-
-
 def test_what_was_begun_is_continued(tmp_path):
     written(tmp_path / "index", leave_out=[1])
     with pytest.raises(IndexFolderError, match="1 of its 3"):

@@ -17,10 +17,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration, Confidence
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.metrics import CiderD
-from hf_ngsan.tasks.captioning_analysis import (
-    area_under_curve,
-    fit_logistic,
-)
+from hf_ngsan.tasks.captioning_analysis import area_under_curve, fit_logistic
 from hf_ngsan.tasks.retrieval_search import embed_images, embed_texts
 from tests.commands.running import fails, prints
 from tests.models.mhsan import tiny as mhsan

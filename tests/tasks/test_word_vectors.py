@@ -1,9 +1,6 @@
 """Word vectors of files as they are published, in a new model, and files that cannot be used."""
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 import torch
 
 from hf_ngsan.tasks import new_dual_encoder
@@ -38,22 +35,3 @@ def test_word_vectors_as_they_are_published(tmp_path, contents):
     path.write_bytes(contents.encode())
     found = read_word_vectors(str(path), None, ["red", "blue", "."])
     assert {word: vector.tolist() for word, vector in found.items()} == {"blue": [1.0, 2.0]}
-
-
-@each_row(
-    ("data", "named"),
-    [
-        ({"word_vectors": "table.npy"}, r"data\.dictionary"),
-        ({"word_vectors": "table.npy", "dictionary": "two.txt"}, "3 vectors.* 2 words"),
-        ({"word_vectors": "foreign.txt"}, "none of the 4 words"),
-        ({"word_vectors": "short.txt"}, "word_embedding_size=3"),
-    ],
-)
-def test_vectors_that_do_not_fit_are_refused(tmp_path, monkeypatch, data, named):
-    monkeypatch.chdir(tmp_path)
-    np.save("table.npy", np.zeros((3, 8)))
-    Path("two.txt").write_text("red\nblue\n")
-    Path("foreign.txt").write_text("rouge 1 2 3\n")
-    Path("short.txt").write_text("red 1 2 3\n")
-    with pytest.raises(ValueError, match=named):
-        new_dual_encoder(tiny_training_config(tmp_path, data=data), ["a red blue box"], 10)

@@ -95,6 +95,8 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         files = {split_of_file(path.name) or "train": [place]}
         place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
     elif HUB_NAME.fullmatch(source):
+        with naming_source(source):
+            check_hub(source)
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
@@ -102,8 +104,6 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         if PATTERN_CHARACTERS.search(file):
             raise DataError(f"{file} has one of * ? [ ], which the datasets library takes for patterns; rename it.")
     with naming_source(source):
-        if place == source:
-            check_hub(source)
         builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
         if builder.info.builder_name == "csv":
             builder = datasets.load_dataset_builder(place, name=config, data_files=files, **CSV_OPTIONS)  # nosec B615

@@ -33,6 +33,11 @@ def test_a_changed_folder_is_read_again(tmp_path):
     assert load_data(f"images:{folder}", "train")["captions"][:] == [["a bat"]]
 
 
+def test_a_folder_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_ngsan.data.images.sources.check_hub", None)
+    assert len(load_data(f"images:{parquet_folder(tmp_path / 'mine')}", "train")) == 3
+
+
 def test_a_hub_name_offline_is_one_sentence():
     with fails_naming("nobody/photos"):
         load_data("images:nobody/photos", "train")

@@ -3,17 +3,10 @@
 import pytest
 import torch
 
-from hf_ngsan.training.objectives.policy import (
-    Policy,
-    draw_words,
-    drawing,
-    image_uniforms,
-    labels_of,
-    search,
-)
+from hf_ngsan.training.objectives.policy import Policy, draw_words, drawing, image_uniforms, labels_of, search
 from tests.tables import each_row
 
-from .toy_policy import END, PAD, START, toy_captioner, toy_image
+from .toy_policy import END, PAD, START, toy_captioner
 
 UNKNOWN, NUM_WORDS, LONGEST = 3, 12, 6
 
@@ -94,21 +87,6 @@ def test_captions_of_an_image_depend_on_its_own_key_only(model, images):
     assert alone == together[:3]
     assert as_captions(draw(model, images, [9, 1, 2, 3]))[3:] == together[3:]
     assert len(set(map(tuple, together))) > 6
-
-
-def test_drawing_stops_when_every_caption_has_ended():
-    model = toy_captioner()
-    with torch.no_grad():
-        model.lm_head.bias[END] = 50.0
-    image = toy_image(2)
-    ids = search(
-        model,
-        Policy.of(model),
-        encode(model, image),
-        None,
-        custom_generate=drawing(Policy.of(model), torch.rand(4, 20)),
-    )
-    assert ids.tolist() == [[END]] * 4
 
 
 def test_beams_leave_the_encoder_states_as_they_were(model, images):

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from hf_ngsan.data import build_tokenizer
 from hf_ngsan.metrics import Bleu, CiderD, DocumentFrequency, Meteor
-from hf_ngsan.training.objectives.self_critical_rewards import (
-    CaptionRewards,
-    RewardError,
-)
+from hf_ngsan.training.objectives.self_critical_rewards import CaptionRewards, RewardError
 from tests.tables import each_row
 
 REFERENCES = [
