@@ -42,4 +42,5 @@ def run(options: argparse.Namespace) -> None:
         print(f"{options.repo_id} is uploaded: {commit.commit_url}")
     elif folder is not None:
         sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
-        print(f"{folder} holds what would be uploaded: {len(sizes)} files, {sum(sizes) / 1e6:.1f} MB.")
+        size = f"{len(sizes)} files, {sum(sizes) / 1e6:.1f} MB"
+        print(f"{folder} holds what would be uploaded to {options.repo_id}: {size}.")

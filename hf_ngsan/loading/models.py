@@ -25,6 +25,9 @@ from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import VisionModel
 from ..registry import MODEL_TYPES, is_command_line, own_model_types, register
 
+if is_command_line():  # which has not, until it loads a model
+    register()
+
 WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSORS = (AutoProcessor, AutoTokenizer, transformers.AutoImageProcessor)
@@ -263,7 +266,3 @@ def quiet_loading() -> Iterator[None]:
                 yield
         finally:
             transformers_logging.set_verbosity(verbosity)
-
-
-if is_command_line():  # which has not, until it loads a model; pipelines import this module
-    register()
