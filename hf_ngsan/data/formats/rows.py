@@ -156,8 +156,8 @@ def contract_boxes(boxes: np.ndarray, size: tuple[float, float] | None, where: s
     [0, 1]; an unknown size is that of the smallest image from (0, 0) with all boxes."""
     boxes = finite_boxes(boxes, where).astype(np.float64)
     if order != "xyxy":
-        start, sides = boxes[:, :2], boxes[:, 2:]
-        start = start - sides / 2 if order == "cxcywh" else start
+        sides = boxes[:, 2:]
+        start = boxes[:, :2] - {"xywh": 0, "cxcywh": 0.5}[order] * sides
         boxes = np.concatenate([start, start + sides], axis=1)
     refuse_boxes(boxes, boxes[:, 2:] <= boxes[:, :2], f"without area as {order}; --boxes names another order", where)
     tolerance = ROUNDING
