@@ -5,7 +5,8 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -78,10 +79,12 @@ class ImageList:
     def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
         """Returns an image, upright and in RGB, reduced to `least_side` or more, and the stamp of its file or bytes."""
         content, path, stamp = self.content(index)
-        if self.rows is not None and (content is None or self.rows.features["image"].mode is not None):
-            return load_image(self.rows[index]["image"]), stamp  # such as a member of an archive
-        name = f"image {self.images[index].file_name} of {self.source}"
-        return load_image({"bytes": content, "path": path}, name, least_side), stamp
+        if self.rows is None:
+            return load_image({"bytes": content, "path": path}, least_side=least_side), stamp
+        if content is not None and self.rows.features["image"].mode is None:
+            with suppress(ImageError):
+                return load_image(content, least_side=least_side), stamp
+        return load_image(self.rows[index]["image"]), stamp  # also of an archive; errors of the dataset name the row
 
     def content(self, index: int) -> tuple[bytes | None, Path, FileStamp | None]:
         """Returns the bytes of an image, its path, and the stamp of the bytes."""
@@ -258,35 +261,51 @@ def prepare_batch(
     pictures: dict[int, Any] = {}  # images, or lists of the frames of clips
     stamps: dict[int, FileStamp] = {}
     unreadable: list[tuple[int, str]] = []
-    for position in positions:
+
+    def read(position: int) -> None:
         listed = images.images[position]
-        try:
-            picture: Any
-            if images.of_clips:
-                picture, stamp = images.read_clip(position, image_processor)
-            else:
-                picture, stamp = images.read(position, least_side and max(least_side, thumbnail_side))
-            if change is not None:
-                row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
-                picture = change.change(row)["image"]
-        except MemoryError:
-            raise
-        except Exception as error:
-            is_told = isinstance(error, ImageError | DataError)  # by a sentence that names the image
-            reason = str(error) if is_told else f"{listed.file_name} cannot be read ({type_and_reason(error)})."
-            unreadable.append((position, " ".join(reason.split())))
+        picture: Any
+        if images.of_clips:
+            picture, stamp = images.read_clip(position, image_processor)
         else:
-            pictures[position] = picture
-            stamps |= {} if stamp is None else {position: stamp}
-    inputs: dict[str, torch.Tensor] = {}
-    first = list(pictures.values())
-    if pictures and images.of_clips:
-        frames = [frame for clip in pictures.values() for frame in clip]
-        pixels = image_processor(images=frames, return_tensors="pt")["pixel_values"]
-        inputs = pad_clips(pixels.split([len(clip) for clip in pictures.values()]))
-        first = [clip[0] for clip in pictures.values()]
-    elif pictures:
-        inputs = dict(image_processor(images=first, return_tensors="pt"))
+            picture, stamp = images.read(position, least_side and max(least_side, thumbnail_side))
+        if change is not None:
+            row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
+            picture = change.change(row)["image"]
+        pictures[position] = picture
+        stamps.update({} if stamp is None else {position: stamp})
+
+    def preprocess(*some: int) -> dict[str, torch.Tensor]:
+        of_each = [pictures[position] if images.of_clips else [pictures[position]] for position in some]
+        if not some:
+            return {}
+        found = image_processor(images=[image for of_one in of_each for image in of_one], return_tensors="pt")
+        return pad_clips(found["pixel_values"].split([*map(len, of_each)])) if images.of_clips else dict(found)
+
+    def readable(work: Callable[[int], Any], some: Iterable[int]) -> list[int]:
+        """Returns the places whose image can be worked on; the others are unreadable."""
+        done = []
+        for position in some:
+            try:
+                work(position)
+            except MemoryError:
+                raise
+            except Exception as error:
+                is_told = isinstance(error, ImageError | DataError)  # by a sentence that names the image
+                name = images.images[position].file_name
+                reason = str(error) if is_told else f"{name} cannot be read ({type_and_reason(error)})."
+                unreadable.append((position, " ".join(reason.split())))
+            else:
+                done.append(position)
+        return done
+
+    kept = readable(read, positions)
+    try:
+        inputs = preprocess(*kept)
+    except Exception:  # of an image of an extreme shape, for example
+        kept = readable(preprocess, kept)
+        inputs = preprocess(*kept)
+    first = [pictures[position][0] if images.of_clips else pictures[position] for position in kept]
     sizes = [picture.info.get("full size", picture.size) for picture in first]
     thumbnails = []
     for picture in first if thumbnail_side else ():
@@ -294,7 +313,8 @@ def prepare_batch(
         picture.thumbnail((thumbnail_side, thumbnail_side))
         picture.save(file, "JPEG", quality=85)
         thumbnails.append(file.getvalue())
-    return PreparedBatch(list(pictures), sizes, inputs, unreadable, stamps, thumbnails)
+    stamps = {position: stamp for position, stamp in stamps.items() if position in kept}
+    return PreparedBatch(kept, sizes, inputs, unreadable, stamps, thumbnails)
 
 
 def load_batches(

@@ -73,9 +73,15 @@ def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, scene_cap
     assert all(f"](examples/{picture})" in card for picture in pictures)
 
 
-def test_a_checkpoint_is_uploaded(scene_captioner, online, unchecked, capsys):  # noqa: F811
-    assert REPOSITORY in prints(capsys, "push", scene_captioner, REPOSITORY, "--private")
-    assert {"config.json", "model.safetensors", "README.md"} <= online.repositories[REPOSITORY].files.keys()
+def test_of_a_folder_only_what_belongs_to_the_model_is_uploaded(scene_captioner, online, unchecked, tmp_path, capsys):  # noqa: F811
+    folder = shutil.copytree(scene_captioner, tmp_path / "model")
+    for name in (".env", ".git/config", "notes.ipynb", "optimizer.pt", "checkpoints/1/state.json", "run.sh", "own.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("secret")
+    assert REPOSITORY in prints(capsys, "push", folder, REPOSITORY, "--private")
+    files = online.repositories[REPOSITORY].files
+    assert {"config.json", "model.safetensors", "README.md"} <= files.keys()
+    assert b"secret" not in files.values()
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 import pytest
+import torch
 from PIL import Image
 
 from hf_ngsan.extraction import list_images
+from hf_ngsan.extraction.image_list import prepare_batch
 from tests.tables import each_row
 
 from .tiny import write_coco_file
@@ -80,3 +82,20 @@ def test_a_coco_file_reads_no_image_outside_of_its_folder(tmp_path, name):
     file = write_coco_file(tmp_path / "images" / "captions.json", {1: name.format(folder=tmp_path)})
     with pytest.raises(ValueError, match="outside"):
         list_images(file)
+
+
+def test_an_image_that_cannot_be_preprocessed_is_left_out_alone(tmp_path):
+    """As one of an extreme shape, whose sides a processor keeps in proportion."""
+
+    def processor(images, return_tensors):
+        if any(image.width > 100 for image in images):
+            raise ValueError("height and width must be > 0")
+        return {"pixel_values": torch.zeros(len(images), 3, 8, 8)}
+
+    touch(tmp_path, "1.png", "3.png")
+    Image.new("RGB", (3000, 1)).save(tmp_path / "2.png")
+    batch = prepare_batch(list_images(tmp_path), processor, None, 0, [0, 1, 2])
+    assert batch.positions == [0, 2] and batch.inputs["pixel_values"].shape[0] == len(batch.sizes) == 2
+    assert set(batch.stamps) == {0, 2}
+    [(position, reason)] = batch.unreadable
+    assert position == 1 and "2.png" in reason and "must be > 0" in reason

@@ -20,11 +20,17 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.serving import ServingLimits, create_app
 from tests.models.tiny import tiny_captioner, tiny_processor
 
-from .mutations import VALUES, WRITTEN
-
 VISION = {"kind": "grid", "backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 6], "depths": [1, 1]}}
 LIMITS = ServingLimits(request_bytes=300_000, images=8, pixels=1_000_000, cost=512, seconds=20, wait_ms=0)
 FEW = 120
+DEEP, DIGITS = "@deep@", "@digits@"
+"""Stand in a document for what Python itself does not write: lists within lists, and a number of 5,000 digits."""
+WRITTEN = {DEEP: "[" * 50_000 + "]" * 50_000, DIGITS: "9" * 5_000}
+VALUES = (
+    *(None, True, "", " ", "x", "é", "\ud800", "a\0b", "a\nb", "a" * 5_000, "9" * 5_000, "~", "%s{}", "-1", "nan"),
+    *(0, 1, -1, 2**31, 2**63, 10**9, 10**25, -(10**25), 0.5, -0.5, 1e-300, 1e300, float("nan"), float("inf")),
+    *([], {}, [[]], [None], [1, "a"], {"a": {"b": [1]}}, ["x"] * 2_000, DEEP, DIGITS),
+)
 
 
 @pytest.fixture(scope="module")

@@ -57,9 +57,8 @@ def name_of_split(split: str, available: Iterable[str], source: str) -> str:
     known = list(dict.fromkeys(available))
     name = find_split(split, known)
     if name is None:
-        raise MissingSplitError(
-            f"{source} has no split {split!r} , by name or column 'split'; there are {', '.join(known)}."
-        )
+        ways = "Folders such as validation, files such as validation-0.parquet, or a column 'split' name the splits."
+        raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(known)}. {ways}")
     return name
 
 
@@ -88,6 +87,8 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
     if is_folder_of_photographs(source, config):
         return read_folder(path)
     if path.is_dir():
+        if not any(visible_files(path)):
+            raise DataError(f"{path} is empty; give a folder with photographs, tables or archives.")
         files = None if card_configs(path) or config else files_of_splits(path)
     elif path.exists():
         if not path.name.lower().endswith((".parquet", *TAR_SUFFIXES)):
@@ -209,7 +210,8 @@ def naming_source(source: str) -> Iterator[None]:
         for cause in errors:
             if isinstance(cause, DataError):
                 raise cause from None
-        raise DataError(f"{source} cannot be read as a dataset ({reason_of(errors[-1])}); check its files.") from error
+        what = "check its name, its files, the connection"
+        raise DataError(f"{source} cannot be read as a dataset ({reason_of(errors[-1])}); {what}.") from error
     finally:
         datasets.logging.set_verbosity(verbosity)
 
