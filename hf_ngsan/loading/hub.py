@@ -15,13 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from transformers import (
-    BaseImageProcessor,
-    LogitsProcessor,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProcessorMixin,
-)
+from transformers import BaseImageProcessor, LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..exporting.onnx_folder import remove_old_graphs
 from ..io.files import write_text_atomically

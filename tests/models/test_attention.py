@@ -6,11 +6,7 @@ import math
 import torch
 from torch import nn
 
-from hf_ngsan.models.attention import (
-    BatchNorm,
-    InstanceNorm,
-    MultiHeadAttention,
-)
+from hf_ngsan.models.attention import BatchNorm, InstanceNorm, MultiHeadAttention
 from hf_ngsan.models.modeling_ngsan import NGSANEncoder, NGSANEncoderLayer
 from tests.models.test_geometry import bias_by_loops
 from tests.models.tiny import random_images, tiny_config

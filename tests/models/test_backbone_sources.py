@@ -4,11 +4,7 @@ import json
 
 import pytest
 import torch
-from transformers import (
-    RTDetrForObjectDetection,
-    YolosConfig,
-    YolosForObjectDetection,
-)
+from transformers import RTDetrForObjectDetection, YolosConfig, YolosForObjectDetection
 from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NAMES
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel

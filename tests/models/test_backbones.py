@@ -9,10 +9,7 @@ import torch
 from torch import nn
 
 from hf_ngsan.models.backbone_sources import IMAGE_SIZES, VARIANTS
-from hf_ngsan.models.modeling_efficientnet_lite import (
-    NGSANEfficientNetLiteBackbone,
-    NGSANEfficientNetLiteConfig,
-)
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig
 from hf_ngsan.models.modeling_resnext import FrozenBatchNorm2d, NGSANResNeXtBackbone, NGSANResNeXtConfig
 from hf_ngsan.models.pretrained_weights import source_names
 from tests.tables import each_row

@@ -5,14 +5,7 @@ import logging
 import torch
 
 from tests.models import architectures
-from tests.models.architectures import (
-    ARCHITECTURES,
-    CLOSE,
-    VARIANTS,
-    every_architecture,
-    every_captioner,
-    spoken,
-)
+from tests.models.architectures import ARCHITECTURES, CLOSE, VARIANTS, every_architecture, every_captioner, spoken
 from tests.models.tiny import one_image
 from tests.tables import each_row
 

@@ -8,11 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.models.geometry import (
-    GeometricBias,
-    absolute_geometry,
-    relative_geometry,
-)
+from hf_ngsan.models.geometry import GeometricBias, absolute_geometry, relative_geometry
 from tests.models.tiny import random_boxes
 from tests.tables import each_row
 

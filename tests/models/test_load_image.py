@@ -11,11 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hf_ngsan.models.image_processing_captioning import (
-    ImageError,
-    load_image,
-    load_images,
-)
+from hf_ngsan.models.image_processing_captioning import ImageError, load_image, load_images
 from tests.tables import each_row
 
 HEIGHT, WIDTH = 12, 20

@@ -19,6 +19,7 @@ from tests.models.tiny_photos import PHOTOS
 from tests.tables import each_row
 
 IMAGES, WORDS, PIXELS = tiny.random_images([3, 2]), torch.tensor([[1, 5], [1, 6]]), torch.zeros(1, 3, 24, 32)
+BOXES = np.ones((2, 4))
 
 
 def captioner():
@@ -64,11 +65,7 @@ def encode(fields, **inputs):
         (config_from_dict, {"config": {"model_type": "unheard"}}, "'unheard'"),
         (config_of_text_encoder, {"fields": {"model_type": "unheard"}}, "'unheard'"),
         (make_text_encoder, {"config": ViTConfig()}, "'vit'"),
-        (
-            attention_maps,
-            {"weights": np.ones((1, 3)), "boxes": np.ones((2, 4)), "width": 4, "height": 4},
-            r"\(3, 4\)",
-        ),
+        (attention_maps, {"weights": np.ones((1, 3)), "boxes": BOXES, "width": 4, "height": 4}, r"\(3, 4\)"),
     ],
 )
 def test_calls_that_have_no_right_answer(call, arguments, named):

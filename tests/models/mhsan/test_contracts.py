@@ -11,15 +11,7 @@ from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_mhsan import MHSANModel, diversity_penalty, pair_losses
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.models.text_encoders import make_text_encoder
-from tests.models.mhsan.tiny import (
-    BERT,
-    VISION,
-    random_features,
-    random_words,
-    tiny_config,
-    tiny_model,
-    tiny_processor,
-)
+from tests.models.mhsan.tiny import BERT, VISION, random_features, random_words, tiny_config, tiny_model, tiny_processor
 from tests.tables import each_row
 
 VARIANTS = {
