@@ -32,10 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     owners: dict[str, list[str]] = {}
     for task in TASKS:
         kind: Any = task_class(task)
-        group = parser.add_argument_group(f"for {kind.model_noun}")
-        kind.add_evaluation_options(group)
-        for action in group._group_actions + (texts._group_actions if kind.writes_text else []):
-            owners.setdefault(action.dest, []).append(task)
+        kind.add_evaluation_options(parser.add_argument_group(f"for {kind.model_noun}"))
+        alone = argparse.ArgumentParser(add_help=False)
+        kind.add_evaluation_options(alone)
+        add_shared(alone, *(GENERATION if kind.writes_text else ()))
+        for name in vars(alone.parse_args([])):
+            owners.setdefault(name, []).append(task)
     parser.set_defaults(owners=owners)
 
 

@@ -157,7 +157,10 @@ def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) 
 
 def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> SelfTestResult:
     """Compares outputs of a model with the record in its folder."""
-    record = json.loads(Path(folder, SELF_TEST).read_text(encoding="utf-8"))
+    file = Path(folder, SELF_TEST)
+    if not file.is_file():
+        raise FileNotFoundError(f"{folder} has no {SELF_TEST}; hf-ngsan evaluate --record and hf-ngsan push write one.")
+    record = json.loads(file.read_text(encoding="utf-8"))
     outputs = outputs_of(model, processor, record["seed"], record.get("token_ids"))
     differences = [np.abs(np.subtract(outputs[name], record[name])).max() for name in outputs]
     here = installed_versions(LIBRARIES)
@@ -180,6 +183,8 @@ def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tenso
         inputs["visual_features"] = torch.tensor(features, dtype=torch.float32)
         if "visual_boxes" in named:
             inputs["visual_boxes"] = cell_boxes(rows, columns)[None]
+        if "attention_mask" in named and named["attention_mask"].default is inspect.Parameter.empty:
+            inputs["attention_mask"] = torch.ones(1, rows * columns, dtype=torch.long)
     elif "pixel_values" in named:
         image_processor = getattr(processor, "image_processor", processor)
         if image_processor is None:
