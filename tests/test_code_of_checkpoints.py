@@ -85,6 +85,7 @@ FOREIGN = {
     "in the folder": "code_of_stranger.Thing",
     "on the Hub": "user/stranger--code_of_stranger.Thing",
     "a list": [None, "code_of_stranger.Thing"],
+    "no name of Python, beside one of ours": ["configuration_ngsan.X", "code_of_stranger.Some-Thing"],
 }
 MODELS = {
     "translator": lambda: (tiny_translator(), tiny_tokenizer()),

@@ -110,6 +110,8 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
     from ..tasks.retrieval_search import Reranker
 
     model, processor = load_captioners(models)
+    if hasattr(processor, "unknown_words") and (unknown := processor.unknown_words(options.text or "")):
+        raise ValueError(f"--text has words that this captioner does not know: {', '.join(map(repr, unknown))}.")
     own: Any = model.generation_config
     given: dict[str, Any] = checked_generation(arguments.generation_arguments(options), own, several=True)
     given |= {"text": options.text, "return_scores": options.json or options.scores}

@@ -30,21 +30,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     texts = parser.add_argument_group("for a model that writes text")
     add_shared(texts, *GENERATION)
     owners: dict[str, list[str]] = {}
+    defaults: dict[str, Any] = {}
     for task in TASKS:
         kind: Any = task_class(task)
         kind.add_evaluation_options(parser.add_argument_group(f"for {kind.model_noun}"))
         alone = argparse.ArgumentParser(add_help=False)
         kind.add_evaluation_options(alone)
         add_shared(alone, *(GENERATION if kind.writes_text else ()))
-        for name in vars(alone.parse_args([])):
+        for name, default in vars(alone.parse_args([])).items():
             owners.setdefault(name, []).append(task)
-    parser.set_defaults(owners=owners)
+            defaults[name] = default
+    parser.set_defaults(owners=owners, option_defaults=defaults)
 
 
 def task_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the given options of tasks, whose defaults are `None` and `False`."""
+    """Returns the options of tasks that differ from their defaults."""
     values = {name: getattr(options, name) for name in options.owners}
-    return {name: value for name, value in values.items() if value is not None and value is not False}
+    return {name: value for name, value in values.items() if value != options.option_defaults[name]}
 
 
 def check(options: argparse.Namespace) -> None:

@@ -85,6 +85,8 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
         report = captioning_analysis.score_counterfactuals(model, processor, [dict(row) for row in rows])
     else:
         change = pick(options, "region", "other", "figure")
+        if options.row >= len(rows):
+            raise ValueError(f"{options.data} has {len(rows)} rows; --row counts them from 0.")
         row = dict(rows[options.row])
         report = captioning_analysis.explain_counterfactual(model, processor, row, options.counterfactual, **change)
     with arguments.written_lines(options.output) as write:

@@ -45,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
     if options.figure is not None:
         draw_figure(options, output)
         return 0
+    if options.model is not None:
+        raise ValueError("--model is for --figure; a table trains its models. Leave it out.")
     import os
 
     import torch
@@ -82,6 +84,8 @@ def draw_figure(options: argparse.Namespace, output: Path) -> None:
     from ..loading.models import load_captioner
     from ..visualization import plot_geometric_weights, save_figure
 
+    if options.paper != "ngsan":
+        raise ValueError(f"Figures 3 and 4 are those of ngsan; {options.paper} has none.")
     if options.model is None:
         raise ValueError("--figure needs a trained captioner; name it with --model.")
     model, _ = load_captioner(options.model)

@@ -180,7 +180,7 @@ def known_id(record: Record, field: str, known: Container[int]) -> int:
     """Returns a field that is the id of another record; raises a DataError for an unknown one."""
     number = record.integer(field)
     if number not in known:
-        raise record.error(field, "must be the id of one of the images or categories of the file")
+        raise record.error(field, "must be the id of one of the images or categories")
     return number
 
 

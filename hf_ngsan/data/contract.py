@@ -285,7 +285,7 @@ def refuse_boxes(boxes: np.ndarray, wrong: np.ndarray, fault: str, where: str) -
 
 
 def check_captions(captions: Any, where: str) -> None:
-    if is_missing(captions) or isinstance(captions, str) or len(captions) == 0:
+    if is_missing(captions) or isinstance(captions, str | Mapping) or len(captions) == 0:
         raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings, of one at least.")
     for index, caption in enumerate(captions):
         if not isinstance(caption, str) or not caption.strip():

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from ..io.folders import turn_to_write, write_folder_atomically
 from .contract import with_arrays
+from .errors import DataError
 
 
 def fingerprint(*parts: Any) -> str:
@@ -61,7 +62,10 @@ def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Datase
             )
     for note in json.loads((directory / "notes.json").read_text(encoding="utf-8")):
         warnings.warn(note, stacklevel=4)
-    return with_arrays(Dataset.from_file(str(directory / "data.arrow"), split=split))
+    rows = Dataset.from_file(str(directory / "data.arrow"), split=split)
+    if not len(rows):
+        raise DataError(f"There are no rows of {kind}, split {split}, that have all they need; check its files.")
+    return with_arrays(rows)
 
 
 def write_rows(folder: Path, content: Rows, description: str) -> None:

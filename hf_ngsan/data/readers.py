@@ -180,6 +180,8 @@ def find_split(split: str, available: Iterable[str]) -> str | None:
 
 def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
     """Returns the files of a split, by any of its names; patterns such as `captions_*.json` have `*` for the split."""
+    if not folder.is_dir():
+        raise DataError(f"There is no folder {folder}.")
     start, _, end = patterns[0].partition("*")
     known = sorted(file.name.removeprefix(start).removesuffix(end) for file in folder.glob(patterns[0]))
     name = find_split(split, known)

@@ -147,6 +147,7 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
 
     from ..guests.dual_encoders import dual_encoder_of
     from ..io.folders import write_folder_atomically
+    from ..models.pretrained_weights import is_packaged
     from ..registry import own_model_types
     from .folder import TEXTS, word_settings, write_captioner_graphs, write_text_graph
     from .graphs import UnexportableError
@@ -156,6 +157,9 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
         raise UnexportableError(
             f"A {model_type} model without an own vision encoder has no graphs beside it; name an --output."
         )
+    vision = model.config.vision_config
+    if not vision.save_frozen_weights and not is_packaged(vision.pretrained):
+        raise UnexportableError(f"Weights of the vision encoder are not in this folder but in {vision.pretrained}.")
     if fingerprint is None and word_settings(tokenizer)["vocabulary"] is None:
         raise UnexportableError("Its words consist of pieces; name another folder with --output.")
 

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 MODELS = Path(__file__).parent.parent / "models"
 PACKAGE_IMPORT = re.compile(r"^\s*(from|import) hf_ngsan\b", re.MULTILINE)
-MODULE = re.compile(r'"([^"]+)\.\w+"')
+MODULE = re.compile(r'"([^"]+)\.[^".]*"')
 """The module of a reference to code, such as "modeling_x.XModel", in JSON."""
 SELF_TEST = "self_test.json"
 TOLERANCE = 1e-4

@@ -159,6 +159,8 @@ class ItemReader:
             raise ValueError("The processor has no image processor; make it with image_processor=...")
         least_side = None if self.with_maps else least_side_of(image_processor)
         image = load_image(source["image"], item.name, least_side)
+        if source.get("regions") is not None:
+            raise ValueError(f"Regions of {item.name} are given as visual_boxes, in shares of its width and height.")
         if source.get("visual_boxes") is not None:
             item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)

@@ -25,7 +25,7 @@ class CaptioningPipeline(ItemPipeline):
     `visual_boxes` `(num_regions, 4)` and `text`. Every captioner takes mappings with `visual_features`
     `(num_regions, visual_feature_size)` and, where the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of
     a dataset is such a mapping. Lists, other collections, generators, columns and datasets work as well; `batch_size=`
-    decides how many are captioned together, and `num_workers=` processes read images ahead (one for a generator).
+    decides how many are captioned together, and `num_workers=` processes read images ahead (none for a generator).
 
     Call arguments:
         inputs, or images: one input or several.
@@ -108,6 +108,10 @@ class CaptioningPipeline(ItemPipeline):
             judgements = self.confidence.judge(visual, texts, [answer["score"] for answer in answers])
             answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
+            if not getattr(self.model.config, "adaptive_attention", False):
+                raise ValueError(
+                    f"A {self.model.config.model_type} captioner without adaptive_attention has no visualness."
+                )
             pairs = word_visualness_pairs(self.model, tokenizer, inputs, sequences)
             for answer, of_words in zip(answers, pairs, strict=True):
                 answer["visualness"] = of_words

@@ -21,6 +21,9 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
     # Connections inherit it; asyncio would not set it, and an answer in two parts would wait 40 ms for the other side.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if is_unspecified(listening.getsockname()[0]) and not is_unspecified(host):
+        listening.close()
+        raise OSError(f"The host {host!r} stands for all addresses of this machine; give 0.0.0.0 if you mean them.")
     return listening
 
 
@@ -29,6 +32,11 @@ def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         return ipaddress.ip_address(host)
     except ValueError:
         return None
+
+
+def is_unspecified(host: str) -> bool:
+    address = address_of(host)
+    return address is not None and address.is_unspecified
 
 
 def host_name(text: str) -> str:
@@ -56,8 +64,7 @@ class OwnHosts:
     def __init__(self, app: Any, host: str, allowed: Iterable[str] = ()) -> None:
         self.app = app
         self.names = {host_name(name) for name in (*LOCAL_HOSTS, host, *allowed)}
-        address = address_of(host)
-        self.takes_addresses = address is not None and address.is_unspecified
+        self.takes_addresses = is_unspecified(host)
         if self.takes_addresses:
             self.names.add(socket.gethostname().lower())
 

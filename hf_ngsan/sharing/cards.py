@@ -85,12 +85,13 @@ def weights_checksum(folder: str | Path) -> str:
 
 
 def record(
-    models: Sequence[str], data: str, split: str, evaluation: Evaluation, file: str | os.PathLike | None = None
+    models: str | Sequence[str], data: str, split: str, evaluation: Evaluation, file: str | os.PathLike | None = None
 ) -> None:
     """Writes an evaluation of [`~hf_ngsan.tasks.evaluate`] into the model's folder, for its card, or into a file.
 
     In the folder it replaces one of the same rows and settings, and a self-test is written too.
     """
+    models = [models] if isinstance(models, str) else models
     folder = Path(find_model_folder(models[0]))
     facts: Any = {"rows": evaluation.rows, "scores": dict(evaluation.scores), "fingerprints": evaluation.fingerprints}
     recorded = RecordedEvaluation(data, split, **facts, weights=weights_checksum(folder))

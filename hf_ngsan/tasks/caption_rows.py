@@ -77,8 +77,8 @@ def load_rows(
         rows = rows.take(limit)
     if with_captions and "captions" not in rows.column_names:
         raise DataError(
-            f"{spec}, split {split}, has no column 'captions', which training and evaluation need; add them to its"
-            " metadata.csv, or name other columns of images: with captions=COLUMN+COLUMN."
+            f"{spec}, split {split}, has no column 'captions', which training and evaluation need; images: takes them"
+            " from metadata.csv, or from columns that captions=COLUMN+COLUMN names."
         )
     return rows
 

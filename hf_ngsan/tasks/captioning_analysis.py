@@ -116,6 +116,8 @@ def explain_counterfactual(
     """
     sides, sequences = [], None
     boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
+    if max(region, other if change == "swap" else 0) >= len(boxes):
+        raise ValueError(f"The image has {len(boxes)} regions, which are counted from 0; change one of them.")
     for given in (boxes, change_boxes(boxes, change, region, other).astype(np.float32)):
         inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
         with torch.inference_mode():

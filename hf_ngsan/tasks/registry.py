@@ -112,7 +112,7 @@ def evaluate(
         "data": {"spec": data, "limit": limit},
         "evaluation": {"batch_size": batch_size},
     }
-    task = kind(kind.config_class.from_dict(sections, "the command line"))
+    task = kind(kind.config_class.from_dict(sections, "the evaluation"))
     rows = task.evaluation_rows(model, processor, load_split(task.load_rows, split, data))
     evaluation = task.evaluate_all(model, processor, rows, accelerator, **options)
     generation: Any = getattr(model, "generation_config", None)

@@ -26,7 +26,7 @@ from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
 from ..models.attention_maps import attention_maps
 from ..models.image_processing_captioning import load_image
-from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, open_backend, search_current
+from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, check_backend, open_backend, search_current
 from ..retrieval.index_folder import DESCRIPTION, IndexDescription, check_new_index, read_description
 from ..visualization import Match, explain_match, plot_contact_sheet, plot_match, save_figure
 from ..visualization.heads import explain_match_of_guest
@@ -203,6 +203,8 @@ def index_images(
     source = images.source if split is None else f"{images.source}, split {split}"
 
     def plan() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
+        if backend is not None:
+            check_backend(backend, kind)
         if encoder.image_processor is None:
             raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
         check_new_index(lock.folder)

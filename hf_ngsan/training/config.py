@@ -4,7 +4,11 @@
 base: ngsan/scenes
 training:
   epochs: 20
+with_lora: {training.learning_rate: 1.0e-4}
 ```
+
+The section `with_lora` has values for the case that adapters are trained (`lora.rank` is set), unless an override, or a
+file that names this one as its `base`, sets the key.
 """
 
 import dataclasses
@@ -25,6 +29,7 @@ from ..io import MAX_INTEGER
 from ..io.files import write_text_atomically
 from ..io.packaged import find_config
 
+WITH_LORA = "with_lora"
 RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."
 SCHEDULES = ("step", "cosine", "inverse_sqrt", "constant")
 LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
@@ -254,11 +259,17 @@ def load_training_config(
     """
     path = find_config(path)
     sections = read_with_base(path)
+    with_lora = sections.pop(WITH_LORA, {})
     changes = [parse_override(text) for text in overrides]
     of_model = {key: value for section, key, value in changes if section == "model"}
     kind = config_class_of({**sections.get("model", {}), **of_model})
     for section, key, value in changes:
         sections[section] = {**sections.get(section, {}), key: value}
+        with_lora.pop(f"{section}.{key}", None)
+    if sections.get("lora", {}).get("rank") is not None:
+        for name, value in with_lora.items():
+            section, _, key = name.rpartition(".")
+            sections[section] = {**sections.get(section, {}), key: value}
     config = kind.from_dict(sections, where=f"{path} and the command line" if changes else str(path))
     if config.training.output_dir is None:
         training = dataclasses.replace(config.training, output_dir=str(Path("runs") / path.stem))
@@ -282,6 +293,8 @@ def read_with_base(path: Path) -> dict:
         raise type(error)(f"{path}, base: {error}") from None
     merged = read_with_base(base)
     for section, values in sections.items():
+        for key in values:
+            merged.get(WITH_LORA, {}).pop(f"{section}.{key}", None)
         merged[section] = {**merged.get(section, {}), **values}
     return merged
 

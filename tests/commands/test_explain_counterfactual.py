@@ -46,6 +46,9 @@ def test_a_change_is_told_as_json_and_drawn(run, tmp_path, capsys, kind):
 
 
 def test_what_does_not_go_together(run, tmp_path, capsys):
+    moved = ["explain", "--model", run, "--data", SPEC, "--counterfactual", "move"]
+    for option, number in (("--row", 99), ("--region", 77)):
+        assert "from 0" in fails(capsys, *moved, option, number)
     change = ["--counterfactual", "score", "--data", SPEC]
     assert "--data" in fails(capsys, "explain", "--model", run, "photo.png", *change)
     assert "IMAGE" in fails(capsys, "explain", "--model", run, "photo.png", *change)

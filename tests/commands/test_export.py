@@ -9,7 +9,8 @@ from hf_ngsan import MCANConfig, MHSANConfig
 from hf_ngsan.cli import main
 from hf_ngsan.exporting import Captioner, graphs
 from hf_ngsan.loading.models import load_model, save_model
-from hf_ngsan.sharing.export import data_of
+from hf_ngsan.sharing import push
+from hf_ngsan.sharing.export import data_of, export_model
 from tests.commands.running import fails, prints
 from tests.exporting import eager
 from tests.models.tiny import tiny_captioner, tiny_processor
@@ -24,6 +25,10 @@ def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
     to_target = ("--output", tmp_path / "exported")
     assert str(tmp_path / "gone") in fails(capsys, "export", "--model", tmp_path / "gone", *to_target)
     assert "already" in fails(capsys, "export", "--model", model, "--output", model)
+    for write in (lambda: export_model(str(model), str(model)), lambda: push(str(model), "user/model", model)):
+        with pytest.raises(FileExistsError):
+            write()
+    assert (model / "model.safetensors").is_file()
     assert "dimension" in fails(capsys, "export", "--model", model, *to_target, "--check")
     MHSANConfig().save_pretrained(tmp_path / "encoder")
     assert "dual encoder" in fails(capsys, "export", "--model", tmp_path / "encoder", *to_target, "--check")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from functools import partial
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -148,19 +147,6 @@ def test_the_error_of_a_run_is_the_last_line_of_its_log(code, said, error, tmp_p
     assert str(results.run_process(plan.runs[0], 0, set(), [])).startswith(error)
 
 
-def test_an_interruption_ends_the_running_processes(tmp_path, monkeypatch):
-    plan, process = make_plan(find_table("ngsan", "4"), output=tmp_path, data=SPEC, only=["SAN"]), Mock()
-
-    def interrupted(planned, device, running, modules):
-        running.add(process)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(results, "run_process", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        results.execute(plan, processes=1)
-    process.terminate.assert_called_once()
-
-
 def test_a_plan_and_a_figure_are_made_without_training(tmp_path, capsys):
     printed = prints(capsys, *TABLE_4, "--output", tmp_path, "--dry-run", "--only", *ROWS)
     assert [line.split("\t")[0::2] for line in printed.splitlines()[2:]] == [[row, "2 runs to do"] for row in ROWS]
@@ -168,6 +154,7 @@ def test_a_plan_and_a_figure_are_made_without_training(tmp_path, capsys):
     prints(capsys, "reproduce", "ngsan", "--figure", 3, "--model", tmp_path / "model", "--output", tmp_path)
     assert (tmp_path / "figure-3.png").stat().st_size > 1000
     assert "--model" in fails(capsys, "reproduce", "ngsan", "--figure", 3)
+    assert "rstnet" in fails(capsys, "reproduce", "rstnet", "--figure", 3, "--model", tmp_path / "model")
     assert not (tmp_path / "runs").exists()
 
 

@@ -269,6 +269,8 @@ def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):
     save_model(tiny_model(), tiny_processor(), blind)
     said = fails(capsys, "index", "--model", blind, "--images", photos, "--output", tmp_path / "new")
     assert "no vision encoder" in said and not (tmp_path / "new").exists()
+    new = ("index", "--model", model, "--images", photos, "--output", tmp_path / "new")
+    assert "usearhc" in fails(capsys, *new, "--backend", "usearhc") and not (tmp_path / "new").exists()
     (photos / "broken.png").write_bytes(b"no image")
     stopped = ["index", "--model", model, "--images", photos, "--output", tmp_path / "stopped", "--batch-size", 1]
     assert "broken.png" in fails(capsys, *stopped, *HERE)

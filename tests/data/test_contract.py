@@ -48,6 +48,7 @@ def test_rows_survive_the_disk_and_are_read_from_the_mapped_file(tmp_path):
         (make_row(visual_boxes=np.zeros((3, 3))), ["visual_boxes", "(3, 3)"]),
         (make_row(captions=[]), ["captions"]),
         (make_row(captions="a cat"), ["captions", "'a cat'"]),
+        (make_row(captions={"raw": ["a cat"]}), ["captions", "'raw'"]),
         (make_row(captions=["a cat", " "]), ["captions[1]", "' '"]),
     ],
 )

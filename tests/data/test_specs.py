@@ -44,7 +44,7 @@ def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
         ("scenes:size=3,size=4", ["'size'", "once"]),
         ("scenes:size=0", ["size"]),
         ("scenes:language=de", ["'de'", "en or zh"]),
-        ("coco-layout:no/such/folder", ["no/such/folder", "'train'"]),
+        ("coco-layout:no/such/folder", ["no/such/folder"]),
         ("parallel:mine,source=en", ["parallel:mine", "target="]),
         ("features", ["features:DIR"]),
         ("features:no/such/folder", ["no/such/folder"]),

@@ -33,6 +33,19 @@ def test_base_files_hold_where_the_file_is_silent(tmp_path, monkeypatch):
     assert (config.training.epochs, config.training.seed, config.output_dir) == (7, 4, tmp_path / "x")
 
 
+def test_adapters_have_their_own_values_unless_a_key_is_set(tmp_path):
+    text = "training: {learning_rate: 0.1}\nwith_lora: {training.learning_rate: 0.2, self_critical.learning_rate: 0.3}"
+    base = write(tmp_path / "base.yaml", text)
+    top = write(tmp_path / "top.yaml", "base: base.yaml\ntraining: {learning_rate: 0.4}")
+    for file, overrides, rate in (
+        (base, [], 0.1),
+        (base, ["lora.rank=2"], 0.2),
+        (base, ["lora.rank=2", "training.learning_rate=0.5"], 0.5),
+        (top, ["lora.rank=2"], 0.4),
+    ):
+        assert load_training_config(file, overrides).training.learning_rate == rate, (file.name, overrides)
+
+
 def test_overrides_are_yaml(tmp_path):
     file = write(tmp_path / "r.yaml", "model: {query_norm: instance}")
     overrides = ["model.query_norm=null", "model.geometric_bias=[]", "training.learning_rate=1e-4"]

@@ -1,4 +1,4 @@
-"""The rows that a run sets aside, and its tracker."""
+"""The rows that a run sets aside."""
 
 from types import SimpleNamespace
 
@@ -7,8 +7,7 @@ from datasets import Dataset
 
 from hf_ngsan.data.errors import MissingSplitError
 from hf_ngsan.training import TrainingConfig
-from hf_ngsan.training.config import ConfigError
-from hf_ngsan.training.run import check_tracker, load_split, with_validation_rows
+from hf_ngsan.training.run import load_split, with_validation_rows
 
 ROWS = Dataset.from_dict({"number": range(20)})
 
@@ -28,9 +27,3 @@ def test_rows_are_set_aside_where_there_is_no_validation_split():
     for function in (lambda: with_validation_rows(task, ROWS, "dev"), lambda: load_split(load, "dev", "x")):
         with pytest.raises(MissingSplitError):
             function()
-
-
-def test_a_tracker_that_is_not_installed():
-    check_tracker(None)
-    with pytest.raises(ConfigError, match="tensorboards"):
-        check_tracker("tensorboards")

@@ -200,6 +200,8 @@ def read_cocobu(path: Path) -> VisualRecord:
     """Reads `NAME_att/ID.npz` of ImageCaptioning.pytorch, and boxes of `NAME_box/ID.npy` if there is this folder."""
     with np.load(path, allow_pickle=False) as arrays:
         features = arrays["feat"]
+    if features.ndim == 3:
+        return VisualRecord(features.reshape(-1, features.shape[-1]), grid=features.shape[:2])
     folder = path.parent
     boxes = folder.with_name(f"{folder.name.removesuffix('_att')}_box") / f"{path.stem}.npy"
     return VisualRecord(features, read_npy(boxes) if boxes.parent.is_dir() else None)

@@ -119,7 +119,7 @@ class ImageStream:
             self.first += 1
         where = f"{self.source}, split {self.split}"
         return [
-            image if image["bytes"] is not None else {**image, "path": self.own.find(image["path"], where)}
+            image if not image or image["bytes"] is not None else {**image, "path": self.own.find(image["path"], where)}
             for image in stored
         ]
 

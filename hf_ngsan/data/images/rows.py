@@ -109,7 +109,9 @@ def refuse_column(dataset: Dataset, source: str, key: str, name: str, fits: Call
     """Raises a DataError for a column that a user names and that is not there, or of another type."""
     fitting = [column for column, kind in dataset.features.items() if fits(kind)]
     if name not in fitting:
-        raise DataError(f"{source} has no column {name!r} for {key}=; columns of its type are {', '.join(fitting)}.")
+        raise DataError(
+            f"{source} has no column {name!r} for {key}=; columns of its type: {', '.join(fitting) or 'none'}."
+        )
 
 
 def find_name(

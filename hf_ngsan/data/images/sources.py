@@ -296,6 +296,7 @@ def read_beside(folder: Path, images: list[str], names: list[str]) -> dict[str, 
 def read_metadata(folder: Path, names: list[str]) -> dict[str, list]:
     """Returns the rows of several metadata files, whose paths are relative to the folder of each."""
     own, columns = OwnFiles(str(folder)), list[str]()
+    files_of_paths: dict[str, Path] = {}
     all_rows: list[dict[str, Any]] = []
     for name in names:
         file = folder / name
@@ -312,7 +313,12 @@ def read_metadata(folder: Path, names: list[str]) -> dict[str, list]:
         for number, row in enumerate(rows):
             where = f"{file}, row {number}"
             with naming_damage(where):
-                path = own.find(os.path.join(file.parent.relative_to(folder), row[FILE_NAME]), where)
+                path = row[FILE_NAME]
+                if "\\" in path and not (file.parent / path).exists():
+                    path = path.replace("\\", "/")  # as Windows writes paths
+                path = own.find(os.path.join(file.parent.relative_to(folder), path), where)
+            if files_of_paths.setdefault(path, file) != file:
+                raise DataError(f"{file} and {files_of_paths[path]} both name {path}; leave it out of one of them.")
             all_rows.append({**row, FILE_NAME: path})
     return {"image" if key == FILE_NAME else key: [row.get(key) for row in all_rows] for key in columns}
 

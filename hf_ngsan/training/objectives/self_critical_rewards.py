@@ -136,7 +136,9 @@ class CaptionRewards:
         captions = captions or []
         if "meteor" in self.weights:
             parts["meteor"] = self.meteor(captions, images)
-        if self.clip_score is not None and "clip_score" in self.weights:
+        if "clip_score" in self.weights:
+            if self.clip_score is None:
+                raise RewardError("The reward clip_score needs the argument clip_score, which scores captions.")
             parts["clip_score"] = self.clip_score(captions, images)
         references = [self.texts[image] for image in images] if self.functions else []
         return parts | {

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hf_ngsan.data import load_data
 from hf_ngsan.data.contract import cell_boxes
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.formats import FORMATS, open_sources, recognise
@@ -105,6 +106,16 @@ def test_grids_are_pooled_by_means(tmp_path):
     for image_id in SIZES:
         np.testing.assert_allclose(rows[image_id]["visual_features"], map_of(image_id).mean(1).T, rtol=1e-6)
         np.testing.assert_array_equal(rows[image_id]["visual_boxes"], cell_boxes(1, 2))
+
+
+def test_grids_of_cocobu_are_cells(tmp_path):
+    (tmp_path / "mine_att").mkdir()
+    cells = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    np.savez(tmp_path / "mine_att" / "7.npz", feat=cells)
+    convert_features([tmp_path / "mine_att"], tmp_path / "out")
+    [row] = load_data(f"features:{tmp_path / 'out'}", "train")
+    np.testing.assert_array_equal(row["visual_features"], cells.reshape(6, 4))
+    np.testing.assert_allclose(row["visual_boxes"][1], [1 / 3, 0, 2 / 3, 0.5], rtol=1e-6)
 
 
 def test_videos_are_numbered_by_their_names_in_order(tmp_path):

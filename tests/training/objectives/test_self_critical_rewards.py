@@ -193,14 +193,16 @@ def test_a_function_must_return_a_finite_number_for_each_caption(values):
     [
         ({"weights": {}}, "other than 0"),
         ({"weights": {"cider": 1.0}}, "'cider'"),
+        ({"weights": {"cider_d": 1.0, "clip_score": 5.0}}, "clip_score"),
         ({"functions": {"mine": (brevity, math.inf)}}, "inf"),
         ({"functions": {"bleu_4": (brevity, 1.0)}}, "'bleu_4'"),
         ({"references": [["a cat"], ["a dog"], ["...", ""]]}, "Row 2"),
     ],
 )
 def test_rewards_that_cannot_be_computed(changed, named):
+    given = {"references": REFERENCES, "tokenizer": TOKENIZER, "weights": {"cider_d": 1.0}, **changed}
     with pytest.raises(RewardError, match=named):
-        CaptionRewards(**{"references": REFERENCES, "tokenizer": TOKENIZER, "weights": {"cider_d": 1.0}, **changed})
+        CaptionRewards(**given)(*sample_batch())
 
 
 def test_meteor_is_that_of_the_metric(small_meteor):
