@@ -109,9 +109,7 @@ class CaptioningPipeline(ItemPipeline):
             answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
             if not getattr(self.model.config, "adaptive_attention", False):
-                raise ValueError(
-                    f"A {self.model.config.model_type} captioner without adaptive_attention has no visualness."
-                )
+                raise ValueError("A captioner without adaptive_attention has no visualness; RSTNet has it.")
             pairs = word_visualness_pairs(self.model, tokenizer, inputs, sequences)
             for answer, of_words in zip(answers, pairs, strict=True):
                 answer["visualness"] = of_words

@@ -89,12 +89,8 @@ def test_what_some_captioners_do_not_have():
         two.save_pretrained("folder")
     with pytest.raises(ValueError, match="grid_size"):
         plain(visual_features=torch.zeros(1, 5, tiny.FEATURE_SIZE), decoder_input_ids=WORDS[:1])
-    with pytest.raises(ValueError, match="visual_boxes"):
-        plain(**{**IMAGES, "visual_boxes": None}, decoder_input_ids=WORDS)
     with pytest.raises(ValueError, match="max_position_embeddings"):
         rstnet.tiny_language_model(position_embedding="table", max_position_embeddings=4)(WORDS.repeat(1, 3))
-    with pytest.raises(ValueError, match="caption_ids"):
-        rstnet.tiny_language_model(language_tokenization="caption_ids").align_vocabulary(["a"], lambda word: [1])
 
 
 def test_wrong_inputs_of_processors():
