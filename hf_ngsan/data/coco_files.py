@@ -209,9 +209,10 @@ def read_json(path: str | os.PathLike) -> object:
 
 def captioned_records(path: str | os.PathLike) -> list[Record]:
     """Reads objects with an image id and a caption: a list, one in each line, or the `annotations` of a COCO file."""
-    [(_, document), *more] = read_values(path)
-    if more or (isinstance(document, dict) and "image_id" in document):
-        return read_json_lines(path)
+    values = read_values(path)
+    document = values[0][1]
+    if len(values) > 1 or (isinstance(document, dict) and "image_id" in document):
+        return [checked_record(f"{path}, line {line}", value) for line, value in values]
     if isinstance(document, list):
         return [checked_record(f"{path}, row {number}", row) for number, row in enumerate(document)]
     return records_of(document, "annotations", path)

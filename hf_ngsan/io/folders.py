@@ -125,7 +125,10 @@ def find_folder(target: Path) -> Path:
 
 
 def restore(target: Path) -> None:
-    """Undoes the first of two renames of a killed writer; only for a writer, which holds the lock."""
+    """Undoes the first of two renames of a killed writer, or removes the old folder behind the second.
+
+    Only for a writer, which holds the lock.
+    """
     old = replaced_path(target)
     if not target.exists() and old.is_dir():
         os.rename(old, target)

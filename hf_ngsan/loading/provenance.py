@@ -90,7 +90,7 @@ def backbone_settings(config: PreTrainedConfig) -> dict:
 
 
 def unusual_settings(configured: PreTrainedConfig | BaseImageProcessor) -> dict:
-    """Returns the settings that are not default: the same in a later version of the class that has more settings."""
+    """Returns the settings that differ from their defaults; a later version with more settings returns the same."""
     return with_effect(differing(configured.to_dict(), type(configured)().to_dict()))
 
 

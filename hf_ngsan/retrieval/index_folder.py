@@ -242,10 +242,12 @@ class IndexFolder:
 
     def items_at(self, places: np.ndarray) -> list[tuple[str, tuple[str, ...], dict[str, Any]]]:
         """Returns names, captions and scalar columns of the items at some places; empty if unknown."""
-        return [
-            (items.names[row], tuple(items.captions[row] if items.captions else ()), (items.columns or {row: {}})[row])
-            for items, row in ((shard.items, row) for shard, row in self.at(places))
-        ]
+        found = []
+        for shard, row in self.at(places):
+            items = shard.items
+            captions = tuple(items.captions[row]) if items.captions else ()
+            found.append((items.names[row], captions, items.columns[row] if items.columns else {}))
+        return found
 
     def thumbnails_at(self, places: np.ndarray) -> list[bytes | None]:
         """Returns the thumbnails of the items at some places as JPEG; None without one."""

@@ -25,7 +25,7 @@ SIZE_RATIO = 1.5
 ADJACENT = 2.2  # the largest |dx| / w or |dy| / h of objects beside or stacked with each other
 ALIGNED = 0.4  # the largest ratio of the smaller distance to the larger one of such objects
 TOUCHING = 0.75  # |dx| / w and |dy| / h up to which boxes overlap for certain
-STICKS_OUT, CONTAINED = 0.25, -0.1  # share of the smaller box that reaches beyond the larger one
+STICKS_OUT, CONTAINED = 0.25, -0.1  # share of the smaller box beyond the larger one; below 0 it lies within by that
 
 
 @dataclass(frozen=True)
