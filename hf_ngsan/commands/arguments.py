@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..io.files import check_place, write_output
-from ..io.folders import is_empty
 from ..serving.hosts import host_name
 
 ENGINES = ("torch", "onnx", "auto")
@@ -189,13 +188,6 @@ def check_replaces_none(paths: Iterable[str], option: str, inputs: Iterable[str 
         for place in filter(None, places):
             if any(file.is_relative_to(os.path.realpath(place)) for file in files):
                 raise ValueError(f"{option} would replace what this command reads ({place}); choose another place.")
-
-
-def check_new_folder(path: str, option: str = "--output") -> None:
-    """Raises an OSError if a folder exists and is not empty, or cannot be made."""
-    if not is_empty(Path(path)):
-        raise FileExistsError(f"{option} {path} exists already; choose another folder.")
-    check_place(Path(path))
 
 
 def check_files(*places: str | None) -> None:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .arguments import VISION, VISION_OPTIONS, add_shared, check_new_folder, pick
+from .arguments import VISION, VISION_OPTIONS, add_shared, pick
 
 SUMMARY = """Add a vision encoder to a captioner trained on features.
 
@@ -24,13 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..io.folders import write_folder_atomically
+    from ..io.folders import check_new_folder, write_folder_atomically
     from ..loading.models import save_model
     from ..sharing.cards import CardFacts, collect_card_facts
     from ..sharing.upload import write_facts
     from ..tasks.captioning_models import attach_vision
 
-    check_new_folder(options.output)
+    check_new_folder(Path(options.output))
     fields = pick(options, "leave_out_backbone", *VISION)
     model, processor = attach_vision(options.model, options.backbone, **fields)
     facts = CardFacts(training_config=collect_card_facts(options.model).training_config)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .arguments import add_shared, check_new_folder, positive_int
+from .arguments import add_shared, positive_int
 
 SUMMARY = "Average the last checkpoints of a training run into a model."
 EPILOG = """examples:
@@ -20,11 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..io.folders import write_folder_atomically
+    from ..io.folders import check_new_folder, write_folder_atomically
     from ..loading.models import load_model, save_model
     from ..training.output_folder import Checkpoints, average_checkpoints
 
-    check_new_folder(options.output)
+    check_new_folder(Path(options.output))
     checkpoints = Checkpoints(Path(options.model) / "checkpoints").all()[-options.last :]
     if not checkpoints:
         raise ValueError(f"{options.model} has no checkpoints to average; give the folder of a training run.")

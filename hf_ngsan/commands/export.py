@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from ..io.packaged import find_model_folder
-from .arguments import add_shared, check_new_folder, pick
+from .arguments import add_shared, pick
 
 SUMMARY = """Export a captioner or a dual encoder to ONNX.
 
@@ -30,8 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.output is not None:
-        check_new_folder(options.output)
     from ..exporting import MAX_DIFFERENCE
     from ..sharing.export import export_model
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .arguments import MODEL, check_new_folder, pick, user_path
+from .arguments import MODEL, pick, user_path
 
 SUMMARY = """Upload a model to the Hub, with processor, code and card.
 
@@ -32,8 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     folder = None if options.dry_run is None else Path(options.dry_run or options.repo_id.split("/")[-1])
-    if folder is not None:
-        check_new_folder(str(folder), "--dry-run")
     from ..sharing import push
 
     given = pick(options, "runs", "examples", "license", "overwrite")

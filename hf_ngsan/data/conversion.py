@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 
-from ..io.files import check_place, rename_durably, temporary_path, write_text_atomically
-from ..io.folders import FolderLock, is_empty, write_folder_atomically
+from ..io.files import rename_durably, temporary_path, write_text_atomically
+from ..io.folders import FolderLock, check_new_folder, write_folder_atomically
 from ..io.messages import ProgressDisplay
 from ..io.shards import SKIPPED, ShardFolder, ShardWriter, without_progress_bars
 from .annotations import Annotations, listing
@@ -78,9 +78,7 @@ def convert_features(
     those of `hf-ngsan convert`.
     """
     output = Path(output)
-    if not is_empty(output):
-        raise FileExistsError(f"{output} exists already; choose another folder.")
-    check_place(output)
+    check_new_folder(output)
     skipped: list[dict] = []
     tolerated = skipped if skip_errors else None
     paths = [Path(path) for path in inputs]
@@ -267,8 +265,7 @@ def convert_annotations(
     """Writes annotation files into a table that `datasets.load_from_disk` reads: images, merged by id, or VQA v2's
     questions; the arguments are those of [`convert_features`]."""
     output = Path(output)
-    if not is_empty(output):
-        raise FileExistsError(f"{output} exists already; choose another folder.")
+    check_new_folder(output)
     paths = [Path(path) for path in inputs]
     skipped: list[dict] = []
     tolerated = skipped if skip_errors else None

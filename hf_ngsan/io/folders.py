@@ -152,6 +152,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def check_new_folder(folder: Path) -> None:
+    """Raises an OSError if a folder exists and is not empty, or cannot be made."""
+    if not is_empty(folder):
+        raise FileExistsError(f"{folder} exists already; choose another folder.")
+    files.check_place(folder)
+
+
 def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
     """Returns whether a path is free, or a folder with only some names and temporary files of killed writers."""
     if not folder.exists():

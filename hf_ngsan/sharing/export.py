@@ -8,7 +8,7 @@ from typing import Any
 from ..exporting import Captioner, check_exporter, compare
 from ..exporting.folder import write_exported_captioner, write_exported_dual_encoder
 from ..exporting.onnx_folder import write_graphs_beside
-from ..io.folders import is_empty, write_folder_atomically
+from ..io.folders import check_new_folder, write_folder_atomically
 from ..loading.models import find_model_folder, load_config, load_model, task_of
 from ..loading.provenance import model_fingerprint
 from ..tasks.caption_rows import load_rows, rows_for
@@ -41,8 +41,8 @@ def export_model(
     Raises:
         ValueError: there is no export of this model, or no check of it.
     """
-    if output is not None and not is_empty(Path(output)):
-        raise FileExistsError(f"{output} exists already; choose another folder.")
+    if output is not None:
+        check_new_folder(Path(output))
     check_exporter()
     task, folder = task_of(load_config(name)), Path(find_model_folder(name))
     if task not in ("captioning", "retrieval"):

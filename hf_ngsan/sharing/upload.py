@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from ..exporting.onnx_folder import copy_graphs
 from ..io.files import sha256, write_text_atomically
-from ..io.folders import is_empty, write_folder_atomically
+from ..io.folders import check_new_folder, write_folder_atomically
 from ..loading.hub import needs_the_package, save_for_hub
 from ..loading.models import ModelFolderError, find_model_folder, load_model
 from ..training.output_folder import TRAINING_CONFIG
@@ -122,8 +122,8 @@ def push(
         ValueError, UploadError: see [`push_to_hub`]; or an argument that would change nothing in a card that is there.
     """
     validate_repo_id(repo_id)
-    if folder is not None and not is_empty(Path(folder)):
-        raise FileExistsError(f"{folder} exists already; choose another folder.")
+    if folder is not None:
+        check_new_folder(Path(folder))
     repo_id = full_name(repo_id) if folder is None else repo_id
     # before the model is loaded, since it refuses links to files elsewhere
     facts = collect_card_facts(name, runs, license=license)
