@@ -6,10 +6,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -17,13 +19,13 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 from transformers import BaseImageProcessor
 
-from ..data import DataError, load_data
+from ..data import DataError, load_data, reads_files
 from ..data.annotations import coco_records
 from ..data.coco_files import number_at_the_end, read_json
 from ..data.images import sorted_files
 from ..data.readers import READERS
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
-from ..io.messages import ProgressDisplay, type_and_reason
+from ..io.messages import ProgressDisplay, sentence, type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
 from ..models.processing_captioning import pad_clips
 from ..models.videos import frames_for
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+MAX_NAMES = 20  # of images that cannot be read, in one error
 SKIP_ERRORS = "Images that cannot be read are left out with --skip-errors."  # end of the error for an image
 
 
@@ -178,6 +181,10 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
     rows = load_data(spec, split)
     if not {"image", "video", "frames"} & {*rows.column_names}:
         raise ExtractionError(f"{spec}, split {split}, has no images; give a dataset that has, such as images:SOURCE.")
+    return images_of_rows(rows, spec)
+
+
+def images_of_rows(rows: "datasets.Dataset", spec: str) -> ImageList:
     has_captions = "captions" in rows.column_names
     known = rows.select_columns([name for name in ("image_id", "file_name", "captions") if name in rows.column_names])
     images = tuple(
@@ -191,6 +198,36 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
     kept = ("image_id", "file_name", "image", "video", "frames")
     rows = rows.select_columns([name for name in rows.column_names if name in kept])
     return ImageList(spec, images, rows=rows, has_captions=has_captions)
+
+
+def check_images(parts: Iterable[Any], spec: str) -> None:
+    """Decodes each image that rows of `images:` read from the disk, at a reduced size, and a frame of each video.
+
+    Raises a DataError that names those that are missing or damaged. Other rows and streams are left alone.
+    """
+    lists = [images_of_rows(rows, spec) for rows in parts if reads_files(rows)]
+    number, one_frame = sum(map(len, lists)), SimpleNamespace(num_frames=1)
+
+    def fault_of(images: ImageList, place: int) -> str | None:
+        try:
+            images.read_clip(place, one_frame) if images.of_clips else images.read(place, least_side=1)
+        except (ValueError, OSError) as error:
+            return sentence(error)
+        return None
+
+    faults: list[tuple[str, str]] = []  # name and reason
+    with ThreadPoolExecutor() as pool, ProgressDisplay(f"checking {spec}", number) as display:
+        for images in lists:
+            of_each = pool.map(partial(fault_of, images), range(len(images)))
+            for image, fault in zip(images.images, of_each, strict=True):
+                faults += [] if fault is None else [(image.file_name, fault)]
+                display.update(display.bar.n + 1)
+    if faults:
+        names = [name for name, _ in faults[:MAX_NAMES]] + ["…"] * (len(faults) > MAX_NAMES)
+        raise DataError(
+            f"{len(faults)} of {number} images of {spec} cannot be read: {', '.join(names)}. Replace them, or leave "
+            f"them out of the list of captions. The first: {faults[0][1]}"
+        )
 
 
 def images_of_folder(folder: Path) -> ImageList:

@@ -23,7 +23,8 @@ from .files import with_named_images, with_own_files
 
 IMAGE_NAMES = ("image", "img", "images", "picture", "photo", "jpg", "jpeg", "png", "bytes", "image_bytes")
 CAPTION_NAMES = ("captions", "caption", "sentences", "sentence", "texts", "text", "descriptions", "description", "txt")
-NUMBERED_CAPTION = re.compile(r"(captions?|sentences?|texts?|descriptions?|comments?)[_ ]?(\d+)")
+NUMBERED_NAMES = (*CAPTION_NAMES, "comments", "comment")
+CAPTION_COLUMN = re.compile(rf"({'|'.join(NUMBERED_NAMES)})(?:[_. ]?(\d+))?")
 ID_NAMES = ("image_id", "imageid", "img_id", "imgid", "coco_id", "cocoid")
 FILE_NAMES = ("file_name", "filename", "image_name", "image_file", "image_path", "img_path", "file_path", "filepath")
 TYPES = {
@@ -62,12 +63,11 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     else:
         refuse_column(dataset, source, "image", image, is_image)
     if captions is None:
-        chosen = find_caption_columns(dataset)
+        chosen = find_caption_columns(dataset, source)
     else:
         chosen = [captions] if captions in dataset.column_names else [name.strip() for name in captions.split("+")]
         for name in chosen:
-            if name not in find_caption_columns(dataset):
-                refuse_column(dataset, source, "captions", name, is_text_or_list)
+            refuse_column(dataset, source, "captions", name, is_text_or_list)
     return Columns(
         image=image,
         captions=tuple(chosen),
@@ -94,15 +94,22 @@ def find_image_column(dataset: Dataset, source: str) -> str:
     return best
 
 
-def find_caption_columns(dataset: Dataset) -> list[str]:
-    """Finds a column with a name of `CAPTION_NAMES`, else numbered ones such as `caption_0`, `caption_1`."""
-    names = [name for name, kind in dataset.features.items() if is_text_or_list(kind)]
-    best = find_name(dataset.select_columns(names), CAPTION_NAMES)
-    if best is not None:
-        return [best]
-    matches = {name: NUMBERED_CAPTION.fullmatch(name.lower()) for name in names}
-    numbered = sorted((match[1], int(match[2]), name) for name, match in matches.items() if match)
-    return [name for stem, _, name in numbered if stem == numbered[0][0]]
+def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
+    """Finds the columns of the first name in `CAPTION_NAMES`, such as `caption`, `caption_1`, and warns of others."""
+    found: list[tuple[int, int, str]] = []  # place of the name, number at its end, column
+    for name, kind in dataset.features.items():
+        match = CAPTION_COLUMN.fullmatch(name.lower())
+        if match and is_text_or_list(kind) and (match[2] or match[1] in CAPTION_NAMES):
+            found.append((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name))
+    found.sort()
+    chosen = [name for place, _, name in found if place == found[0][0]]
+    if others := [name for _, _, name in found if name not in chosen]:
+        warnings.warn(
+            f"{source}: captions are read from {', '.join(chosen)}; {', '.join(others)} would be read with "
+            f"captions={'+'.join([*chosen, *others])}.",
+            stacklevel=4,
+        )
+    return chosen
 
 
 def refuse_column(dataset: Dataset, source: str, key: str, name: str, fits: Callable[[object], bool]) -> None:
@@ -164,6 +171,10 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
         owners = first_rows(keys, in_split)
         if columns.key is not None:
             refuse_other_images(images, owners, keys, f"{name}: rows", columns.key)
+    else:  # rows of the same file, unless they have different ids
+        ids = [None] * len(dataset) if columns.id is None else table[columns.id].to_pylist()
+        files = [row if path is None else path for row, path in enumerate(files_of(images))]
+        owners = first_rows([*zip(ids, files, strict=True)], in_split)
     paths = [path for _, part in image_parts(images) for path in part.to_pylist()]
     content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, paths, source), name)
     metadata = Dataset.from_dict(content, features=Features({column: TYPES[column] for column in content}))
@@ -188,8 +199,12 @@ def all_but_images(
         if has_captions.any():
             content["captions"] = captions
             if left_out := int((~has_captions).sum()):
+                names = file_names or [f"row {row}" for row in range(len(owners))]
+                first = names[chosen[has_captions.argmin()]]
                 warnings.warn(
-                    f"{name}: {left_out} of {len(chosen)} images have no caption and were left out.", stacklevel=4
+                    f"{name}: {left_out} of {len(chosen)} images have no caption and were left out, {first} among "
+                    "them.",
+                    stacklevel=4,
                 )
             chosen = chosen[has_captions]
     if file_names is not None:
@@ -203,6 +218,12 @@ def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Ar
     for table in images.with_format("arrow").iter(batch_size=batch_size):
         for chunk in table.column("image").chunks:
             yield tuple(pc.if_else(chunk.is_valid(), chunk.field(name), None) for name in ("bytes", "path"))
+
+
+def files_of(images: Dataset) -> list[str | None]:
+    """Returns the path of each undecoded image that is read from a file."""
+    parts = (pc.if_else(data.is_valid(), None, paths) for data, paths in image_parts(images))
+    return [path for part in parts for path in part.to_pylist()]
 
 
 def image_digests(images: Dataset, read_files: bool) -> Iterator[bytes]:
