@@ -11,9 +11,12 @@ from datasets import Dataset
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.readers import set_aside
+from hf_ngsan.languages import language_of
+from hf_ngsan.loading.models import load_captioner
 from tests.commands.running import fails, prints
 from tests.models.tiny_photos import photo
 from tests.tables import each_row
+from tests.tasks.tiny import MODEL
 from tests.test_documents import ROOT, blocks, commands_of
 
 PAGE = ROOT / "docs" / "own_photographs.md"
@@ -58,6 +61,24 @@ def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog):
         prints(capsys, *command, "--output", "captions.json")
         captioned = json.loads(Path("captions.json").read_text())
         assert [entry["image_id"] for entry in captioned] == validation["image_id"][:]
+
+
+def test_broken_photographs_are_all_named_before_the_training_starts(here, capsys):
+    cut = Path("photos/beach.jpg").read_bytes()
+    Path("photos/beach.jpg").write_bytes(cut[: len(cut) // 2])
+    Path("photos/more 3.jpg").write_bytes(b"no image")
+    Path("photos/more 8.jpg").rename("photos/more 8.heic")  # of the photographs that are set aside
+    message = fails(capsys, *commands_of(PAGE)[1], *TINY, "model.init_from=tiny")
+    assert all(fact in message for fact in ("3 of 24", "beach.jpg", "more 3.jpg", "more 8.jpg"))
+    assert not Path("runs").exists()
+
+
+def test_the_first_command_of_the_page_on_languages_trains_on_photographs(here, vision, capsys):
+    first, *_ = commands_of(ROOT / "docs" / "languages.md")
+    command = [word.replace("efficientnet-lite0", str(vision)) for word in first]
+    sizes = [f"model.{key}={value}" for key, value in MODEL.items()]
+    prints(capsys, *command, *TINY, *sizes, "data.min_word_count=1")
+    assert language_of(load_captioner("runs/flickr8k")[1].tokenizer) == "de"
 
 
 @each_row(("number", "chosen"), [(4, [1, 3]), (9, [1, 3, 5, 7]), (10, [4, 9]), (25, [9, 19])])

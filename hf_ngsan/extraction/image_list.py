@@ -201,32 +201,29 @@ def images_of_rows(rows: "datasets.Dataset", spec: str) -> ImageList:
 
 
 def check_images(parts: Iterable[Any], spec: str) -> None:
-    """Decodes each image that rows of `images:` read from the disk, at a reduced size, and a frame of each video.
+    """Decodes each image of rows of `images:`, at a reduced size, and a frame of each video, and not those of streams.
 
-    Raises a DataError that names those that are missing or damaged. Other rows and streams are left alone.
+    Raises a DataError that names those that are missing or damaged.
     """
     lists = [images_of_rows(rows, spec) for rows in parts if reads_files(rows)]
-    number, one_frame = sum(map(len, lists)), SimpleNamespace(num_frames=1)
+    jobs = [(images, place) for images in lists for place in range(len(images))]
+    faults: list[tuple[str, str]] = []  # names and reasons
 
-    def fault_of(images: ImageList, place: int) -> str | None:
+    def check(job: tuple[ImageList, int]) -> None:
+        images, place = job
         try:
-            images.read_clip(place, one_frame) if images.of_clips else images.read(place, least_side=1)
+            images.read_clip(place, SimpleNamespace(num_frames=1)) if images.of_clips else images.read(place, 1)
         except (ValueError, OSError) as error:
-            return sentence(error)
-        return None
+            faults.append((images.images[place].file_name, sentence(error)))
 
-    faults: list[tuple[str, str]] = []  # name and reason
-    with ThreadPoolExecutor() as pool, ProgressDisplay(f"checking {spec}", number) as display:
-        for images in lists:
-            of_each = pool.map(partial(fault_of, images), range(len(images)))
-            for image, fault in zip(images.images, of_each, strict=True):
-                faults += [] if fault is None else [(image.file_name, fault)]
-                display.update(display.bar.n + 1)
+    with ThreadPoolExecutor() as pool, ProgressDisplay(f"checking {spec}", len(jobs)) as display:
+        for done, _ in enumerate(pool.map(check, jobs), 1):
+            display.update(done)
     if faults:
-        names = [name for name, _ in faults[:MAX_NAMES]] + ["…"] * (len(faults) > MAX_NAMES)
+        names = ", ".join(name for name, _ in sorted(faults)[:MAX_NAMES]) + ", …" * (len(faults) > MAX_NAMES)
         raise DataError(
-            f"{len(faults)} of {number} images of {spec} cannot be read: {', '.join(names)}. Replace them, or leave "
-            f"them out of the list of captions. The first: {faults[0][1]}"
+            f"{len(faults)} of {len(jobs)} images of {spec} cannot be read: {names}. Replace them, or leave them out of "
+            f"the captions. The first: {min(faults)[1]}"
         )
 
 

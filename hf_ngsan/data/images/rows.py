@@ -34,6 +34,10 @@ TYPES = {
 }
 
 
+def warn(message: str) -> None:
+    warnings.warn(message, stacklevel=5)
+
+
 @dataclass(frozen=True)
 class Columns:
     """The columns of a dataset that are read, None without; `row_id` is a column `id`, of the image or of the
@@ -104,11 +108,8 @@ def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
     found.sort()
     chosen = [name for place, _, name in found if place == found[0][0]]
     if others := [name for _, _, name in found if name not in chosen]:
-        warnings.warn(
-            f"{source}: captions are read from {', '.join(chosen)}; {', '.join(others)} would be read with "
-            f"captions={'+'.join([*chosen, *others])}.",
-            stacklevel=4,
-        )
+        every = "+".join([*chosen, *others])
+        warn(f"{source}: captions are read from {', '.join(chosen)} only; captions={every} also reads {others[0]}.")
     return chosen
 
 
@@ -164,6 +165,9 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     in_split = np.full(len(dataset), numbers is None)
     in_split[numbers or []] = True
     owners = np.where(in_split, np.arange(len(dataset)), -1)
+    parts = [*image_parts(images)]
+    has_bytes = any(len(data) > data.null_count for data, _ in parts)
+    paths = [path for _, part in parts for path in part.to_pylist()]
     if len(columns.captions) == 1 and not isinstance(dataset.features[columns.captions[0]], List | LargeList):
         # rows of the same image have the same id or file name, else the same bytes or path
         digests = image_digests(images, read_files=False)
@@ -171,11 +175,8 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
         owners = first_rows(keys, in_split)
         if columns.key is not None:
             refuse_other_images(images, owners, keys, f"{name}: rows", columns.key)
-    else:  # rows of the same file, unless they have different ids
-        ids = [None] * len(dataset) if columns.id is None else table[columns.id].to_pylist()
-        files = [row if path is None else path for row, path in enumerate(files_of(images))]
-        owners = first_rows([*zip(ids, files, strict=True)], in_split)
-    paths = [path for _, part in image_parts(images) for path in part.to_pylist()]
+    elif columns.id is None and not has_bytes:  # rows of the same file
+        owners = first_rows([row if path is None else path for row, path in enumerate(paths)], in_split)
     content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, paths, source), name)
     metadata = Dataset.from_dict(content, features=Features({column: TYPES[column] for column in content}))
     rows = concatenate_datasets([metadata, images], axis=1)
@@ -199,13 +200,9 @@ def all_but_images(
         if has_captions.any():
             content["captions"] = captions
             if left_out := int((~has_captions).sum()):
-                names = file_names or [f"row {row}" for row in range(len(owners))]
-                first = names[chosen[has_captions.argmin()]]
-                warnings.warn(
-                    f"{name}: {left_out} of {len(chosen)} images have no caption and were left out, {first} among "
-                    "them.",
-                    stacklevel=4,
-                )
+                row = chosen[has_captions.argmin()]
+                such = f"such as {file_names[row] if file_names else f'row {row}'}"
+                warn(f"{name}: {left_out} of {len(chosen)} images, {such}, have no caption and were left out.")
             chosen = chosen[has_captions]
     if file_names is not None:
         content["file_name"] = pa.array(file_names, pa.string())
@@ -218,12 +215,6 @@ def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Ar
     for table in images.with_format("arrow").iter(batch_size=batch_size):
         for chunk in table.column("image").chunks:
             yield tuple(pc.if_else(chunk.is_valid(), chunk.field(name), None) for name in ("bytes", "path"))
-
-
-def files_of(images: Dataset) -> list[str | None]:
-    """Returns the path of each undecoded image that is read from a file."""
-    parts = (pc.if_else(data.is_valid(), None, paths) for data, paths in image_parts(images))
-    return [path for part in parts for path in part.to_pylist()]
 
 
 def image_digests(images: Dataset, read_files: bool) -> Iterator[bytes]:
@@ -280,10 +271,7 @@ def image_ids(
     if numbers is not None:
         if len(np.unique(numbers[chosen])) == len(chosen):
             return numbers
-        warnings.warn(
-            f"{name}: several images have the same {column}, so that their row numbers become their image_id.",
-            stacklevel=4,
-        )
+        warn(f"{name}: several images have the same {column}, so that their row numbers become their image_id.")
     elif file_names is not None:
         in_names = [number_at_the_end(file_name or "") for file_name in file_names]
         of_chosen = {in_names[row] for row in chosen}

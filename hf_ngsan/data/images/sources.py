@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -25,7 +24,7 @@ from ..errors import DataError, MissingSplitError, naming_damage, reason_of
 from ..readers import OTHER_NAMES, VALIDATION, find_split
 from . import SUFFIXES, VIDEO_SUFFIXES, is_image, visible_files
 from .files import OwnFiles, with_own_files
-from .rows import CAPTION_NAMES
+from .rows import CAPTION_NAMES, warn
 from .tar_files import TAR_SUFFIXES, open_tar_files
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -37,7 +36,6 @@ SPLIT_FOLDERS = {"train", "test", VALIDATION, *OTHER_NAMES}  # names, in any cas
 SPLIT_IN_FILE_NAME = re.compile(
     r"(?<![a-z])(train|training|validation|valid|val|dev|test|testing|eval|evaluation)(?![a-z])", re.IGNORECASE
 )
-MAX_EXAMPLES = 5  # of files that are left out, one a suffix, in a warning
 SHARD = re.compile(r"data/(\w+)-\d{5}-of-\d{5}\b.*")
 OTHER_WORDS = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test"}
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # of images in the folder and below
@@ -58,7 +56,7 @@ def choose_split(parts: Mapping[str, Dataset], split: str, source: str) -> tuple
         return parts[name], None
     if others := Counter(column).keys() - {"train", VALIDATION, *OTHER_NAMES, "test", name}:
         listed = ", ".join(f"{other!r:.60} ({column.count(other)} rows)" for other in sorted(others))
-        warnings.warn(f"{source}: no row of the splits {listed} is trained on.", stacklevel=4)
+        warn(f"{source}: no training reads the splits {listed}.")
     return next(iter(parts.values())), [number for number, value in enumerate(column) if value == name]
 
 
@@ -87,10 +85,8 @@ def column_of_splits(parts: Mapping[str, Dataset], source: str) -> list[str] | N
     names = ["" if value is None else str(value).strip() for value in values]
     names = [name.lower() if name.lower() in SPLIT_FOLDERS else name for name in names]
     if "" in names:
-        raise DataError(
-            f"{source}: {names.count('')} of {len(names)} rows have nothing in the column 'split', row"
-            f" {names.index('')} first; write train, {VALIDATION} or test there, or remove the column."
-        )
+        which = f"{names.count('')} of {len(names)} rows, row {names.index('')} first,"
+        raise DataError(f"{source}: {which} have no split; write train, {VALIDATION} or test into the column 'split'.")
     several = len({VALIDATION, *OTHER_NAMES}.intersection(names)) > 1
     return [VALIDATION if several and name in OTHER_NAMES else name for name in names]
 
@@ -187,11 +183,7 @@ def files_of_splits(folder: Path) -> dict[str, list[str]]:
     read: list[str] = next(filter(None, of_suffix), [])
     others = sorted({name for kind in of_suffix for name in kind if ".zip" not in suffixes_of(name)} - {*read})
     if others:  # besides archives, which may hold the images of a table
-        warnings.warn(
-            f"{folder}: files such as {read[0]} are read; {len(others)} of another kind are not, {others[0]} among "
-            "them.",
-            stacklevel=4,
-        )
+        warn(f"{folder}: {read[0]} is read, and others of its kind; {len(others)} files are left out: {others[0]}, …")
     parts: dict[str, list[str]] = {}
     for name in read:
         parts.setdefault(split_of_file(name), []).append(name)
@@ -265,10 +257,9 @@ def holds_photographs(folder: Path) -> bool:
 
 
 def holds_videos(path: Path) -> bool:
-    """Returns whether a path is a folder of videos; one of GIF files alone is one of images."""
-    names = [name.lower() for name in visible_files(path)] if path.is_dir() else []
-    is_of_images = any(is_image(name) and not name.endswith(VIDEO_SUFFIXES) for name in names)
-    return not is_of_images and any(name.endswith(VIDEO_SUFFIXES) and not is_image(name) for name in names)
+    """Returns whether a path is a folder with videos and no images; GIF files may be either."""
+    suffixes = {Path(name).suffix.lower() for name in visible_files(path)} if path.is_dir() else set()
+    return not suffixes.isdisjoint({*VIDEO_SUFFIXES} - {*SUFFIXES}) and suffixes.isdisjoint({*SUFFIXES} - {".gif"})
 
 
 def holds_images(path: Path) -> bool:
@@ -295,19 +286,13 @@ def read_folder(folder: Path, suffixes: tuple[str, ...] = SUFFIXES) -> dict[str,
             parts[split] = Dataset.from_dict(columns)
         if "image" in columns:
             parts[split] = parts[split].cast_column("image", datasets.Image())
-    if unlisted := sorted(left_out & media):
-        warnings.warn(
-            f"{folder}: {len(unlisted)} files that its metadata do not name are left out, {unlisted[0]} among them.",
-            stacklevel=4,
-        )
-    if others := sorted(left_out - media):
-        examples = {PurePosixPath(name).suffix.lower(): name for name in others[::-1]}
-        warnings.warn(
-            f"{folder}: {len(others)} files are left out, {', '.join(sorted(examples.values())[:MAX_EXAMPLES])} among "
-            f"them. Files that end in {', '.join(suffixes)} are read, with captions from {', '.join(METADATA)}, below "
-            "file_name and caption, or from a .txt of the same name.",
-            stacklevel=4,
-        )
+    unlisted, others = sorted(left_out & media), sorted(left_out - media)
+    examples = {PurePosixPath(name).suffix.lower(): name for name in others[::-1]}  # one a suffix
+    if unlisted:
+        warn(f"{folder}: {len(unlisted)} files that its metadata do not name are left out, such as {unlisted[0]}.")
+    if others:
+        read = f"captions are read from metadata.csv or a .txt beside a file, files of {', '.join(suffixes)}"
+        warn(f"{folder}: {len(others)} files are left out, such as {', '.join(sorted(examples.values())[:5])}; {read}.")
     return parts
 
 
