@@ -15,18 +15,12 @@ EPILOG = """examples:
   hf-ngsan inspect runs/scenes
   hf-ngsan inspect ngsan-flickr8k --self-test
 
-The command reads all data, and compares files with their checksums, to find the first problem; the exit code is
-then 1."""
+The command reads all data and compares files with their checksums; the exit code is 1 if there is a problem."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "path",
-        type=user_path,
-        metavar="PATH",
-        help="file or folder, images:FOLDER or videos:FOLDER, or a packaged model",
-    )
+    add("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
     add("--from", dest="source_format", choices=list(FORMATS), help="format of features (recognised)")
     add("--figure", type=user_path, metavar="FILE", help="draw the boxes of an image and its captions")
     add("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (the first)")

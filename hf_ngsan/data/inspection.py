@@ -17,16 +17,7 @@ from .formats import open_sources, recognise, some_files
 from .formats.rows import ConversionPlan, RowMaker
 from .images import VIDEO_SUFFIXES
 from .images.loading import load_images, load_videos
-from .images.sources import (
-    holds_images,
-    holds_videos,
-    is_folder_of_photographs,
-    is_saved,
-    open_saved,
-    open_source,
-    read_folder,
-    split_names,
-)
+from .images.sources import column_of_splits, holds_images, is_saved, open_saved, open_source, read_folder
 from .question_answering import is_answers, is_questions, read_file
 from .readers import MIN_ROWS, VALIDATION, find_split
 from .saved import refuse_changed_shards
@@ -130,18 +121,8 @@ def spread_of(counts: Counter[int]) -> str:
     return f"{min(counts)} to {max(counts)}, {mean:.1f} on average"
 
 
-def inspect_data(
-    path: Path,
-    source_format: str | None = None,
-    sample_id: int | None = None,
-    read_video: Callable[[str], Any] | None = None,
-) -> Findings:
-    """Counts the contents of images, a saved dataset, feature files or annotations; `sample_id` chooses the sample.
-
-    `read_video` returns a frame of a video file; it is for folders of videos.
-    """
-    if source_format is None and read_video is not None and holds_videos(path):
-        return inspect_images(path, read_video)
+def inspect_data(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
+    """Counts the contents of images, a saved dataset, feature files or annotations; `sample_id` chooses the sample."""
     if source_format is None and is_saved(path):
         return inspect_saved(path, sample_id)
     if path.suffix.lower() == ".json" and path.is_file():
@@ -154,7 +135,7 @@ def inspect_data(
 def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -> Findings:
     """Reads the images and captions of a folder or file, and notes what is left out and what training lacks.
 
-    With `read_video`, which returns a frame of a file, they are those of a folder of videos.
+    `read_video` returns a frame of a file in a folder of videos.
     """
     unit, source = "images" if read_video is None else "videos", str(path)
     findings = Findings(f"folder of {unit}" if path.is_dir() else unit, unit=unit)
@@ -163,7 +144,8 @@ def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -
         warnings.simplefilter("always")
         parts = open_source(source, None) if read_video is None else read_folder(path, VIDEO_SUFFIXES)
         load = load_images if read_video is None else load_videos
-        splits = {split: load(source, split) for split in split_names(parts, source)}
+        names = dict.fromkeys(column_of_splits(parts, source) or parts)
+        splits = {split: load(source, split) for split in names}
     findings.notes += dict.fromkeys(str(warning.message) for warning in left_out)
     for split, rows in splits.items():
         captioned |= {split: len(rows)} if "captions" in rows.column_names else {}
@@ -175,9 +157,8 @@ def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -
             except (ValueError, OSError) as error:
                 findings.add_problem(error)
     if not captioned:
-        of_files = read_video is not None or is_folder_of_photographs(source)
-        how = f"; list them in {path}/metadata.csv, below file_name,caption" if of_files else ""
-        findings.notes.append(f"There are no captions, which training and evaluation need{how}.")
+        how = "a folder of files lists them in metadata.csv, below file_name,caption"
+        findings.notes.append(f"There are no captions, which training and evaluation need; {how}.")
     elif "train" not in captioned:
         findings.notes.append(f"Training needs captions in a split 'train'; they are in {', '.join(captioned)}.")
     elif captioned["train"] < MIN_ROWS and find_split(VALIDATION, captioned) is None:

@@ -222,8 +222,8 @@ def check_images(parts: Iterable[Any], spec: str) -> None:
     if faults:
         names = ", ".join(name for name, _ in sorted(faults)[:MAX_NAMES]) + ", …" * (len(faults) > MAX_NAMES)
         raise DataError(
-            f"{len(faults)} of {len(jobs)} images of {spec} cannot be read: {names}. Replace them, or leave them out of "
-            f"the captions. The first: {min(faults)[1]}"
+            f"{len(faults)} of {len(jobs)} images of {spec} cannot be read: {names}. Replace them or leave them out; "
+            f"the first: {min(faults)[1]}"
         )
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..data.coco_files import number_at_the_end
 from ..data.images import is_image, visible_files
-from ..data.images.sources import is_saved
-from ..data.inspection import PROBLEM, Findings, inspect_data
+from ..data.images.sources import holds_videos, is_saved
+from ..data.inspection import PROBLEM, Findings, inspect_data, inspect_images
 from ..io.files import read_json_or_none
 from ..io.folders import MANIFEST, check_folder, find_folder
 from ..io.packaged import folder_of_packaged
@@ -61,7 +61,10 @@ def inspect(
         return ["search index", *lines_of_index(path)]
     if is_saved(path) and (path / RECORDS).is_dir():
         verify_shards(path)
-    findings = inspect_data(path, source_format, image_id, lambda file: read_frames(file, num_frames=1).images[0])
+    if source_format is None and (reader == "videos" or holds_videos(path)):
+        findings = inspect_images(path, lambda file: read_frames(file, num_frames=1).images[0])
+    else:
+        findings = inspect_data(path, source_format, image_id)
     lines = [findings.kind + made_by(path), *findings.lines()]
     return lines if figure is None else [*lines, draw(path, findings, figure, images)]
 

@@ -15,7 +15,7 @@ from transformers import BaseImageProcessor, GenerationConfig, PreTrainedModel, 
 from ..data import DataError
 from ..extraction.vision import load_image_processor
 from ..io import DEFAULT_CAPTION_LENGTH
-from ..languages import ENGLISH, caption_units, language_of
+from ..languages import ENGLISH, language_of
 from ..loading.models import is_guest, load_config, load_model, quiet_loading
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
@@ -135,7 +135,7 @@ def trained_guest(
 def check_language(config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises a ConfigError for a `data.language` without effect: a trained model keeps that of its tokenizer."""
     language, own = config.data.language, language_of(tokenizer)
-    if language not in (ENGLISH, own) and not caption_units(language) == caption_units(own) == "ptb":
+    if language.partition("-")[0] not in (ENGLISH, own.partition("-")[0]):
         raise ConfigError(
             f"data.language={language} has no effect: the trained model writes {own}. Leave it out, or train a new "
             "model for this language (docs/languages.md)."
@@ -152,10 +152,7 @@ def refuse_unknown_words(share: float, tokenizer: PreTrainedTokenizerBase) -> No
 
 
 def report_vocabulary(config: Any, tokenizer: PreTrainedTokenizerBase, captions: list[str]) -> None:
-    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large.
-
-    Captions in another language than a trained model writes are an error.
-    """
+    """Logs the size of the vocabulary and the share of words that it lacks, which must be small in a trained model."""
     check_language(config, tokenizer)
     ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
     number = sum(map(len, ids))

@@ -81,10 +81,8 @@ class RetrievalConfig(settings.TrainingConfig):
 
 
 ONLY_OURS = (
-    *(
-        f"data.{key}"
-        for key in ("language", "min_word_count", "max_caption_length", "image_size", "word_vectors", "dictionary")
-    ),
+    *(f"data.{key}" for key in ("min_word_count", "max_caption_length", "image_size", "word_vectors", "dictionary")),
+    "data.language",
     *(f"training.{key}" for key in ("stage", "train_word_vectors", "text_learning_rate")),
 )
 

@@ -59,7 +59,7 @@ def test_captions_in_another_language_are_refused_by_a_trained_captioner(tmp_pat
         ({"language": "de"}, ConfigError),
     ):
         config = tiny_training_config(tmp_path / "run", data=data)
-        with pytest.raises(error, match="languages.md"):
+        with pytest.raises(error, match=r"languages\.md"):
             train(replace(config, model={"init_from": str(run)}))
         assert not (tmp_path / "run").exists()
     check_language(tiny_training_config(run, data={"language": "en-GB"}), build_tokenizer(["a dog"], min_count=1))

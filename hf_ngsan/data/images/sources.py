@@ -70,10 +70,6 @@ def name_of_split(split: str, available: Iterable[str], source: str) -> str:
     return name
 
 
-def split_names(parts: Mapping[str, Dataset], source: str) -> list[str]:
-    return list(dict.fromkeys(column_of_splits(parts, source) or parts))
-
-
 def column_of_splits(parts: Mapping[str, Dataset], source: str) -> list[str] | None:
     """Returns the column that names the split of each row, if there is one, in its usual spelling."""
     [dataset, *others] = parts.values()
