@@ -11,9 +11,13 @@ from datasets import Dataset
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.readers import set_aside
+from hf_ngsan.languages import language_of
+from hf_ngsan.loading.models import load_captioner
 from tests.commands.running import fails, prints
+from tests.commands.test_attach_vision import write_backbone
 from tests.models.tiny_photos import photo
 from tests.tables import each_row
+from tests.tasks.tiny import MODEL
 from tests.test_documents import ROOT, blocks, commands_of
 
 PAGE = ROOT / "docs" / "own_photographs.md"
@@ -60,6 +64,24 @@ def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog):
         assert [entry["image_id"] for entry in captioned] == validation["image_id"][:]
 
 
+def test_broken_photographs_are_all_named_before_the_training_starts(here, capsys):
+    cut = Path("photos/beach.jpg").read_bytes()
+    Path("photos/beach.jpg").write_bytes(cut[: len(cut) // 2])
+    Path("photos/more 3.jpg").write_bytes(b"no image")
+    Path("photos/more 8.jpg").rename("photos/more 8.heic")  # of the photographs that are set aside
+    message = fails(capsys, *commands_of(PAGE)[1], *TINY, "model.init_from=tiny")
+    assert all(fact in message for fact in ("3 of 24", "beach.jpg", "more 3.jpg", "more 8.jpg"))
+    assert not Path("runs").exists()
+
+
+def test_the_first_command_of_the_page_on_languages_trains_on_photographs(here, capsys):
+    first, *_ = commands_of(ROOT / "docs" / "languages.md")
+    command = [word.replace("efficientnet-lite0", str(write_backbone(here / "backbone"))) for word in first]
+    sizes = [f"model.{key}={value}" for key, value in MODEL.items()]
+    prints(capsys, *command, *TINY, *sizes, "data.min_word_count=1")
+    assert language_of(load_captioner("runs/flickr8k")[1].tokenizer) == "de"
+
+
 @each_row(("number", "chosen"), [(4, [1, 3]), (9, [1, 3, 5, 7]), (10, [4, 9]), (25, [9, 19])])
 def test_which_rows_are_set_aside(number, chosen):
     rest, validation = set_aside(Dataset.from_dict({"row": list(range(number))}), "mine")
@@ -72,4 +94,6 @@ def test_too_few_rows_to_set_some_aside(here, capsys):
         set_aside(Dataset.from_dict({"row": [0, 1, 2]}), "mine")
     command = [*commands_of(PAGE)[1], *TINY, "model.init_from=tiny", "data.limit=3"]
     assert "validation_split=null" in fails(capsys, *command)
+    header, *_, one, two, three = Path("photos/metadata.csv").read_text().splitlines()
+    Path("photos/metadata.csv").write_text("\n".join([header, one, two, three]))  # of words that it knows
     assert main([*command, "data.validation_split=null"]) == 0

@@ -40,4 +40,5 @@ def run(options: argparse.Namespace) -> None:
         write_facts(folder, facts)
 
     write_folder_atomically(Path(options.output), write, manifest=False)
-    print(f"{options.output} captions images: hf-ngsan caption --model {options.output} IMAGE")
+    unit = "video" if model.config.vision_config.kind == "frames" else "image"
+    print(f"{options.output} captions {unit}s: hf-ngsan caption --model {options.output} {unit.upper()}")

@@ -8,14 +8,14 @@ from .arguments import check_files, check_outputs, pick, user_path, whole_number
 
 SUMMARY = """Describe a file or folder, and name its first problem.
 
-It may hold images, features, annotations, a model, a training run or a search index."""
+It may hold images, videos, features, annotations, a model, a training run or a search index."""
 EPILOG = """examples:
   hf-ngsan inspect trainval_36.tsv
   hf-ngsan inspect features --figure regions.png --images photos
   hf-ngsan inspect runs/scenes
   hf-ngsan inspect ngsan-flickr8k --self-test
 
-The command reads all data, and compares files with their checksums, to find the first problem."""
+The command reads all data and compares files with their checksums; the exit code is 1 if there is a problem."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +41,8 @@ def run(options: argparse.Namespace) -> int:
     path = folder_of_packaged(options.path)
     check_files(path)
     check_outputs({"--figure": options.figure})
-    from ..tasks.inspection import inspect
+    from ..tasks.inspection import PROBLEM, inspect
 
     kind, *lines = inspect(path, **pick(options, "source_format", "figure", "image_id", "images"))
     print(f"{path}: {kind}", *lines, sep="\n  ")
-    return 0
+    return int(any(line.startswith(PROBLEM) for line in lines))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .contract import check_row as check_row
     from .contract import clamp_boxes as clamp_boxes
     from .errors import DataError as DataError
+    from .images.loading import reads_files as reads_files
     from .images.loading import shuffle_buffer_of as shuffle_buffer_of
     from .parallel_text import load_parallel as load_parallel
     from .published import load_coco_layout as load_coco_layout

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 
-from ..io.files import rename_durably, temporary_path, write_text_atomically
-from ..io.folders import FolderLock, check_new_folder, write_folder_atomically
+from ..io.files import temporary_path, write_text_atomically
+from ..io.folders import FolderLock, check_new_folder, put_in_place, write_folder_atomically
 from ..io.messages import ProgressDisplay
 from ..io.shards import SKIPPED, ShardFolder, ShardWriter, without_progress_bars
 from .annotations import Annotations, listing
@@ -106,9 +106,7 @@ def convert_features(
         num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
         lengths = np.concatenate([pc.list_value_length(part) for part in folder.column("visual_features")])
         lock.release()
-        if output.exists():
-            output.rmdir()
-        rename_durably(folder.path, output)
+        put_in_place(folder.path, output)
     finally:
         for source in sources:
             source.close()

@@ -1,7 +1,8 @@
 """Inspection of data: counts of the contents of a file or folder, and its first problem."""
 
+import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,17 @@ from .contract import check_columns, check_row_of_dataset, drop_empty_columns, r
 from .errors import DataError
 from .formats import open_sources, recognise, some_files
 from .formats.rows import ConversionPlan, RowMaker
-from .images import is_image, visible_files
-from .images.loading import load_images
-from .images.sources import holds_images, is_folder_of_photographs, is_metadata, is_saved, open_saved, split_names
+from .images import VIDEO_SUFFIXES
+from .images.loading import load_images, load_videos
+from .images.sources import column_of_splits, holds_images, is_saved, open_saved, open_source, read_folder
 from .question_answering import is_answers, is_questions, read_file
 from .readers import MIN_ROWS, VALIDATION, find_split
 from .saved import refuse_changed_shards
 from .vocabulary import words_of
 
 MIN_COUNT = 5
+PROBLEM = "first problem"
+"""Beginning of the line that names it."""
 SAMPLE = ("image_id", "image", "visual_boxes", "captions", "width", "height")
 SPREADS = {
     "regions": "regions, cells or frames an image",
@@ -42,6 +45,7 @@ class Findings:
 
     kind: str
     sample_id: int | None = None
+    unit: str = "images"
     num_images: int = 0
     columns: list[str] = field(default_factory=list)
     feature_sizes: Counter = field(default_factory=Counter)
@@ -87,7 +91,7 @@ class Findings:
         self.num_problems += 1
 
     def lines(self) -> list[str]:
-        lines = [f"{self.num_images} {'questions' if 'question' in self.columns else 'images'}"]
+        lines = [f"{self.num_images} {'questions' if 'question' in self.columns else self.unit}"]
         if self.columns:
             lines.append(f"columns: {', '.join(self.columns)}")
         if self.splits:
@@ -104,7 +108,7 @@ class Findings:
         lines += [f"note: {note}" for note in self.notes]
         if self.num_problems:
             more_problems = f" ({self.num_problems} in all)" if self.num_problems > 1 else ""
-            lines.append(f"first problem{more_problems}: {self.problem}")
+            lines.append(f"{PROBLEM}{more_problems}: {self.problem}")
         else:
             lines.append("no problem found")
         return lines
@@ -128,38 +132,37 @@ def inspect_data(path: Path, source_format: str | None = None, sample_id: int | 
     return inspect_features(path, source_format, sample_id)
 
 
-def inspect_images(path: Path) -> Findings:
-    """Reads the images and captions of a folder or file, and notes what is left out and what training lacks."""
-    findings = Findings("folder of images" if path.is_dir() else "images")
-    used: set[str] = set()
+def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -> Findings:
+    """Reads the images and captions of a folder or file, and notes what is left out and what training lacks.
+
+    `read_video` returns a frame of a file in a folder of videos.
+    """
+    unit, source = "images" if read_video is None else "videos", str(path)
+    findings = Findings(f"folder of {unit}" if path.is_dir() else unit, unit=unit)
     captioned: dict[str, int] = {}  # images of the splits that have captions
-    for split in split_names(str(path)):
-        rows = load_images(str(path), split)
-        used |= set(rows["file_name"]) if "file_name" in rows.column_names else set()
+    with warnings.catch_warnings(record=True) as left_out:
+        warnings.simplefilter("always")
+        parts = open_source(source, None) if read_video is None else read_folder(path, VIDEO_SUFFIXES)
+        load = load_images if read_video is None else load_videos
+        names = dict.fromkeys(column_of_splits(parts, source) or parts)
+        splits = {split: load(source, split) for split in names}
+    findings.notes += dict.fromkeys(str(warning.message) for warning in left_out)
+    for split, rows in splits.items():
         captioned |= {split: len(rows)} if "captions" in rows.column_names else {}
         for place in range(len(rows)):
             try:
                 row = rows[place]
-                findings.add_row({**row, "split": split, "width": row["image"].width, "height": row["image"].height})
-            except DataError as error:
+                image = row["image"] if read_video is None else read_video(row["video"]["path"])
+                findings.add_row({**row, "split": split, "width": image.width, "height": image.height})
+            except (ValueError, OSError) as error:
                 findings.add_problem(error)
-    names = set(visible_files(path)) if is_folder_of_photographs(str(path)) else set()
-    images = {name for name in names if is_image(name)}
-    stems = {name.rpartition(".")[0] for name in images}  # of files of captions beside the images, too
-    others = {name for name in names - images - used if name.rpartition(".")[0] not in stems and not is_metadata(name)}
-    for what, left_out in (
-        ("Image files that the metadata do not name, or that have no caption,", images - used),
-        ("Files that are not images by their suffix", others),
-    ):
-        if left_out:
-            findings.notes.append(f"{what} are left out: {len(left_out)}, {min(left_out)} among them.")
     if not captioned:
-        how = f"; list them in {path}/metadata.csv, below file_name,caption" if names else ""
-        findings.notes.append(f"There are no captions, which training and evaluation need{how}.")
+        how = "a folder of files lists them in metadata.csv, below file_name,caption"
+        findings.notes.append(f"There are no captions, which training and evaluation need; {how}.")
     elif "train" not in captioned:
         findings.notes.append(f"Training needs captions in a split 'train'; they are in {', '.join(captioned)}.")
     elif captioned["train"] < MIN_ROWS and find_split(VALIDATION, captioned) is None:
-        findings.notes.append(f"Training needs {MIN_ROWS} images with captions, or a split 'validation'.")
+        findings.notes.append(f"Training needs {MIN_ROWS} {unit} with captions, or a split 'validation'.")
     return findings
 
 

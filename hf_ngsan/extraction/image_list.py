@@ -6,10 +6,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -17,13 +19,13 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 from transformers import BaseImageProcessor
 
-from ..data import DataError, load_data
+from ..data import DataError, load_data, reads_files
 from ..data.annotations import coco_records
 from ..data.coco_files import number_at_the_end, read_json
 from ..data.images import sorted_files
 from ..data.readers import READERS
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
-from ..io.messages import ProgressDisplay, type_and_reason
+from ..io.messages import ProgressDisplay, sentence, type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
 from ..models.processing_captioning import pad_clips
 from ..models.videos import frames_for
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+MAX_NAMES = 20  # of images that cannot be read, in one error
 SKIP_ERRORS = "Images that cannot be read are left out with --skip-errors."  # end of the error for an image
 
 
@@ -178,6 +181,10 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
     rows = load_data(spec, split)
     if not {"image", "video", "frames"} & {*rows.column_names}:
         raise ExtractionError(f"{spec}, split {split}, has no images; give a dataset that has, such as images:SOURCE.")
+    return images_of_rows(rows, spec)
+
+
+def images_of_rows(rows: "datasets.Dataset", spec: str) -> ImageList:
     has_captions = "captions" in rows.column_names
     known = rows.select_columns([name for name in ("image_id", "file_name", "captions") if name in rows.column_names])
     images = tuple(
@@ -191,6 +198,33 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
     kept = ("image_id", "file_name", "image", "video", "frames")
     rows = rows.select_columns([name for name in rows.column_names if name in kept])
     return ImageList(spec, images, rows=rows, has_captions=has_captions)
+
+
+def check_images(parts: Iterable[Any], spec: str) -> None:
+    """Decodes each image of rows of `images:`, at a reduced size, and a frame of each video, and not those of streams.
+
+    Raises a DataError that names those that are missing or damaged.
+    """
+    lists = [images_of_rows(rows, spec) for rows in parts if reads_files(rows)]
+    jobs = [(images, place) for images in lists for place in range(len(images))]
+    faults: list[tuple[str, str]] = []  # names and reasons
+
+    def check(job: tuple[ImageList, int]) -> None:
+        images, place = job
+        try:
+            images.read_clip(place, SimpleNamespace(num_frames=1)) if images.of_clips else images.read(place, 1)
+        except (ValueError, OSError) as error:
+            faults.append((images.images[place].file_name, sentence(error)))
+
+    with ThreadPoolExecutor() as pool, ProgressDisplay(f"checking {spec}", len(jobs)) as display:
+        for done, _ in enumerate(pool.map(check, jobs), 1):
+            display.update(done)
+    if faults:
+        names = ", ".join(name for name, _ in sorted(faults)[:MAX_NAMES]) + ", …" * (len(faults) > MAX_NAMES)
+        raise DataError(
+            f"{len(faults)} of {len(jobs)} images of {spec} cannot be read: {names}. Replace them or leave them out; "
+            f"the first: {min(faults)[1]}"
+        )
 
 
 def images_of_folder(folder: Path) -> ImageList:

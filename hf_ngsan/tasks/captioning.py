@@ -152,7 +152,7 @@ class CaptioningTask(Task):
         if is_guest(model.config):
             self.guest = guest_of(model, processor)
         elif not self.distils:
-            report_vocabulary(processor.tokenizer, captions)
+            report_vocabulary(self.config, processor.tokenizer, captions)
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
@@ -321,7 +321,9 @@ class CaptioningTask(Task):
             return None
         else:
             place = f"{place}, trust_remote_code=True"
-            if config.vision_config is None:
+            if getattr(config.vision_config, "kind", None) == "frames":
+                use = ['print(captioner("clip.mp4"))']
+            elif config.vision_config is None:
                 size = config.visual_feature_size
                 use = [
                     f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",

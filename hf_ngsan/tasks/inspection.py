@@ -9,14 +9,15 @@ import numpy as np
 
 from ..data.coco_files import number_at_the_end
 from ..data.images import is_image, visible_files
-from ..data.images.sources import is_saved
-from ..data.inspection import Findings, inspect_data
+from ..data.images.sources import holds_videos, is_saved
+from ..data.inspection import PROBLEM, Findings, inspect_data, inspect_images
 from ..io.files import read_json_or_none
 from ..io.folders import MANIFEST, check_folder, find_folder
 from ..io.packaged import folder_of_packaged
 from ..io.shards import RECORDS, verify_shards
 from ..loading.models import ModelFolderError, count_parameters, read_config_file
 from ..models.image_processing_captioning import load_image
+from ..models.videos import read_frames
 from ..registry import MODEL_TYPES
 from ..retrieval import IndexFolder
 from ..retrieval.backends import FOLDER
@@ -40,7 +41,8 @@ def inspect(
     It reads all data. Files that were written with checksums are compared with them.
 
     Args:
-        path: images, features, annotations, a model, a training run or a search index.
+        path: images, videos, features, annotations, a model, a training run or a search index; `images:FOLDER` and the
+            like mean the folder.
         source_format: format of features, see [`~hf_ngsan.data.formats.FORMATS`]; recognised by default.
         figure: file in which the boxes and captions of an image are drawn.
         image_id: id of that image, by default the first; `images` is a folder that has it, where the data have none.
@@ -48,7 +50,9 @@ def inspect(
     Raises:
         ValueError, OSError: there is nothing to read or to draw; a model has no weights; a file has not its checksum.
     """
-    path = Path(folder_of_packaged(str(path)))
+    reader, _, place = str(path).partition(":")
+    is_spec = reader in ("images", "videos", "features") and not os.path.exists(path)
+    path = Path(os.path.expanduser(place) if is_spec else folder_of_packaged(str(path)))
     if (path / "config.json").is_file():
         return ["model", *lines_of_model(path)]
     if (path / "history.jsonl").is_file() or (path / "training_config.yaml").is_file():
@@ -57,7 +61,10 @@ def inspect(
         return ["search index", *lines_of_index(path)]
     if is_saved(path) and (path / RECORDS).is_dir():
         verify_shards(path)
-    findings = inspect_data(path, source_format, image_id)
+    if source_format is None and (reader == "videos" or holds_videos(path)):
+        findings = inspect_images(path, lambda file: read_frames(file, num_frames=1).images[0])
+    else:
+        findings = inspect_data(path, source_format, image_id)
     lines = [findings.kind + made_by(path), *findings.lines()]
     return lines if figure is None else [*lines, draw(path, findings, figure, images)]
 
@@ -77,7 +84,8 @@ def lines_of_model(path: Path) -> list[str]:
         if config.get(field) is not None:
             lines.append(f"{words}: {config[field]}")
     if config.get("vision_config"):
-        lines.append("has a vision encoder and reads images")
+        of_clips = config["vision_config"].get("kind") == "frames"
+        lines.append(f"has a vision encoder and reads {'videos' if of_clips else 'images'}")
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
@@ -110,7 +118,7 @@ def lines_of_index(path: Path) -> list[str]:
     if graph.is_dir():
         check_folder(graph)
     images = sum(len(shard.items.names) for shard in shards)
-    problem = f"first problem: {len(missing)} of {index.num_shards} shards are missing; hf-ngsan index continues them"
+    problem = f"{PROBLEM}: {len(missing)} of {index.num_shards} shards are missing; hf-ngsan index continues them"
     return [
         f"{images} images of {index.description.num_items} in {index.description.source}",
         f"skipped: {sum(len(shard.items.skipped) for shard in shards)}",

@@ -159,7 +159,7 @@ class LanguageModelingTask(Task):
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         captions = [caption for texts in rows["captions"] for caption in texts]
         model, processor = new_language_model(self.config, captions)
-        new_models.report_vocabulary(processor.tokenizer, captions)
+        new_models.report_vocabulary(self.config, processor.tokenizer, captions)
         return model, processor
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:

@@ -15,6 +15,7 @@ from transformers import BaseImageProcessor, GenerationConfig, PreTrainedModel, 
 from ..data import DataError
 from ..extraction.vision import load_image_processor
 from ..io import DEFAULT_CAPTION_LENGTH
+from ..languages import ENGLISH, language_of
 from ..loading.models import is_guest, load_config, load_model, quiet_loading
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
@@ -24,6 +25,7 @@ from ..training.config import ConfigError, EvaluationSettings, TrainingConfig, s
 
 logger = logging.getLogger(__name__)
 
+MAX_UNKNOWN = 0.5  # share of the words of captions that a trained model may not know
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
@@ -130,13 +132,35 @@ def trained_guest(
     return load_model(source, task)
 
 
-def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str]) -> None:
-    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large."""
+def check_language(config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises a ConfigError for a `data.language` without effect: a trained model keeps that of its tokenizer."""
+    language, own = config.data.language, language_of(tokenizer)
+    if language.partition("-")[0] not in (ENGLISH, own.partition("-")[0]):
+        raise ConfigError(
+            f"data.language={language} has no effect: the trained model writes {own}. Leave it out, or train a new "
+            "model for this language (docs/languages.md)."
+        )
+
+
+def refuse_unknown_words(share: float, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises a DataError if a trained model does not know most words of the training captions."""
+    if share > MAX_UNKNOWN:
+        raise DataError(
+            f"{share:.0%} of the words of the training captions are unknown to the trained model, which writes "
+            f"{language_of(tokenizer)}. Train a new model for captions in another language (docs/languages.md)."
+        )
+
+
+def report_vocabulary(config: Any, tokenizer: PreTrainedTokenizerBase, captions: list[str]) -> None:
+    """Logs the size of the vocabulary and the share of words that it lacks, which must be small in a trained model."""
+    check_language(config, tokenizer)
     ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
     number = sum(map(len, ids))
     unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
     known = len(tokenizer) - len(set(tokenizer.all_special_ids))
     message = f"The vocabulary has {known} words; {unknown:.1%} of the words of the training captions are unknown."
+    if not {"init_from", "pretrained_language_model", "text_pretrained"}.isdisjoint(config.model):
+        refuse_unknown_words(unknown, tokenizer)
     if unknown > 0.05:
         logger.warning("Warning: %s", message)
     else:

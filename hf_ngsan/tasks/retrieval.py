@@ -82,6 +82,7 @@ class RetrievalConfig(settings.TrainingConfig):
 
 ONLY_OURS = (
     *(f"data.{key}" for key in ("min_word_count", "max_caption_length", "image_size", "word_vectors", "dictionary")),
+    "data.language",
     *(f"training.{key}" for key in ("stage", "train_word_vectors", "text_learning_rate")),
 )
 
@@ -219,7 +220,7 @@ class RetrievalTask(Task):
         if is_guest(model.config):
             self.guest = dual_encoder_of(model, processor)
         else:
-            new_models.report_vocabulary(processor.tokenizer, captions)
+            new_models.report_vocabulary(self.config, processor.tokenizer, captions)
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:

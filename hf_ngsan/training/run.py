@@ -16,6 +16,7 @@ from datasets import Dataset
 
 from ..data.errors import MissingSplitError
 from ..data.readers import VALIDATION, set_aside
+from ..extraction.image_list import check_images
 from ..io.folders import FolderLock
 from ..io.packaged import names_of_parts
 from ..io.processes import make_accelerator
@@ -80,6 +81,8 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
             known, metric = task.known_metrics(validation_rows), task.metric
             if known and metric not in known:
                 raise ConfigError(f"evaluation.metric: unknown metric {metric!r}{suggestion(metric, known)}")
+        if is_main:
+            check_images([train_rows, validation_rows], config.data.spec)
     set_seed(settings.seed)
     model, processor = task.build(train_rows)
     derive_from(model, [*names_of_parts(config.model), *(getattr(settings, "teachers", None) or [])])

@@ -37,6 +37,13 @@ def test_the_split_and_the_size_of_shards_are_those_that_are_named(tmp_path, cap
     assert first_row(tmp_path / "three")["split"] == "val" and first_row(tmp_path / "one").get("split") is None
 
 
+def test_a_folder_with_the_lock_of_a_killed_command_is_free(tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".incomplete-lock").touch()
+    prints(capsys, "convert", write_tsv(tmp_path / "regions.tsv"), "--output", tmp_path / "out")
+    assert first_row(tmp_path / "out") and [*tmp_path.glob(".*")] == []
+
+
 def test_annotations_are_converted_alone(tmp_path, capsys):
     text = prints(capsys, "convert", write_karpathy(tmp_path / "split.json"), "--output", tmp_path / "out")
     assert "3 rows" in text and "0 skipped" in text

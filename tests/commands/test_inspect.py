@@ -3,17 +3,26 @@
 import json
 
 import numpy as np
+import pytest
 from datasets import Dataset, DatasetDict
 from PIL import Image
 
+from hf_ngsan.cli import main
 from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data, inspect_images
 from tests.commands.running import fails, prints
 from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_tsv
 from tests.data.formats.test_annotations import image_of, write_karpathy
+from tests.models.test_videos import write_clip
 from tests.retrieval.test_index_folder import written
 from tests.tables import each_row
+
+
+def finds(capsys, path: object) -> str:
+    """What the command prints of data with a problem."""
+    assert main(["inspect", str(path)]) == 1
+    return capsys.readouterr().out
 
 
 def test_features_are_counted_and_the_first_problem_is_told(tmp_path, capsys):
@@ -24,7 +33,7 @@ def test_features_are_counted_and_the_first_problem_is_told(tmp_path, capsys):
     assert (min(findings.spreads["regions"]), max(findings.spreads["regions"])) == (REGIONS[391895], REGIONS[7])
     assert findings.spreads["boxes"] == findings.spreads["regions"] and findings.spreads["captions"].total() == 0
     assert "line 2" in findings.problem and "0 x 60" in findings.problem
-    text = prints(capsys, "inspect", path)
+    text = finds(capsys, path)
     assert "bottom-up-tsv" in text and findings.problem in text and "2 in all" in text
 
 
@@ -106,13 +115,26 @@ def test_folders_of_images(tmp_path, capsys):
     (photos / "more" / "4.png").symlink_to(photos / "gone")
     findings = inspect_images(photos)
     assert (findings.num_images, findings.num_problems) == (2, 2) and "1.png" in findings.problem
-    text = prints(capsys, "inspect", photos)
+    assert "BytesIO" not in findings.problem
+    text = finds(capsys, f"images:{photos}")
     assert "folder of images" in text and "1.png" in text and "2 in all" in text
+
+
+def test_folders_of_videos(tmp_path, capsys):
+    pytest.importorskip("av")
+    for name in ("1.mp4", "2.mkv"):
+        write_clip(tmp_path / name, 8)
+    (tmp_path / "metadata.csv").write_text("file_name,caption,split\n1.mp4,a dog,train\n2.mkv,a cat,test\n")
+    for place in (tmp_path, f"videos:{tmp_path}"):
+        text = prints(capsys, "inspect", place)
+        assert "2 videos" in text and "train 1, test 1" in text and "width in pixels: 32" in text
+    (tmp_path / "2.mkv").write_bytes(b"no video")
+    assert "1 videos" in (text := finds(capsys, tmp_path)) and "2.mkv" in text
 
 
 def test_search_indexes(tmp_path, capsys):
     written(tmp_path / "index", leave_out=[1])
-    text = prints(capsys, "inspect", tmp_path / "index")
+    text = finds(capsys, tmp_path / "index")
     assert "search index" in text and "3 images of 5 in photos" in text and "1 of 3" in text
     written(tmp_path / "index")
     text = prints(capsys, "inspect", tmp_path / "index")

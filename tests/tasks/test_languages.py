@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 from sacrebleu.metrics import BLEU
 
-from hf_ngsan.data import build_tokenizer, load_data
+from hf_ngsan.data import DataError, build_tokenizer, load_data
 from hf_ngsan.data.scenes.relations import in_chinese, in_english
 from hf_ngsan.data.scenes.scoring import SCENE_SCORES
 from hf_ngsan.languages import language_of, segment
@@ -18,6 +19,8 @@ from hf_ngsan.metrics import CaptionMetrics
 from hf_ngsan.sharing.cards import EVALUATIONS
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.language_modeling import LanguageModelingConfig
+from hf_ngsan.tasks.new_models import check_language
+from hf_ngsan.training.config import ConfigError
 from hf_ngsan.training.objectives.self_critical_rewards import CaptionRewards, TextRewards
 from hf_ngsan.visualization import plot_word_maps
 from tests.commands.running import prints
@@ -45,6 +48,21 @@ def test_captioners_of_characters_and_subwords_are_trained_and_scored_on_words(t
         scores = json.loads(prints(capsys, "evaluate", *arguments))
         assert {"cider_d", "objects", "symmetric"} <= scores.keys()
         assert "|tok:words|" in (run / "best" / EVALUATIONS).read_text()
+
+
+def test_captions_in_another_language_are_refused_by_a_trained_captioner(tmp_path):
+    run = tmp_path / "english"
+    train(tiny_training_config(run, training={"epochs": 1}))
+    for data, error in (
+        (CHINESE, ConfigError),
+        ({"spec": CHINESE["spec"]}, DataError),
+        ({"language": "de"}, ConfigError),
+    ):
+        config = tiny_training_config(tmp_path / "run", data=data)
+        with pytest.raises(error, match=r"languages\.md"):
+            train(replace(config, model={"init_from": str(run)}))
+        assert not (tmp_path / "run").exists()
+    check_language(tiny_training_config(run, data={"language": "en-GB"}), build_tokenizer(["a dog"], min_count=1))
 
 
 def test_references_as_predictions_are_perfect_in_chinese(tmp_path):

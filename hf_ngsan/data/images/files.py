@@ -94,7 +94,11 @@ def with_own_files(dataset: Dataset, column: str, source: str, name: str) -> Dat
 def decode_image(value: Mapping, feature: Image) -> PIL.Image.Image:
     """Decodes an image that is stored as `{"bytes", "path"}`, of a raster format, upright, in its stored mode."""
     content = read_image(value["path"]) if value["bytes"] is None else value["bytes"]
-    with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as image:
+    try:
+        opened = PIL.Image.open(io.BytesIO(content), formats=FORMATS)
+    except PIL.UnidentifiedImageError:  # its message is an address in memory
+        raise PIL.UnidentifiedImageError(f"it is no image of {', '.join(FORMATS)}, or is damaged") from None
+    with opened as image:
         image.load()
         try:
             turned = PIL.ImageOps.exif_transpose(image)

@@ -17,7 +17,7 @@ from ..errors import DataError, naming_damage
 from . import VIDEO_SUFFIXES, sorted_files
 from .files import NAMED_IMAGES, OwnFiles, with_named_images
 from .rows import TYPES, Columns, all_but_images, find_columns, make_rows
-from .sources import is_folder_of_photographs, name_of_split, open_source, open_split, read_folder
+from .sources import choose_split, is_folder_of_photographs, name_of_split, open_source, open_split, read_folder
 
 PLACE = "stream:"  # prefix of the path of an image in a stream, before its number
 
@@ -137,11 +137,17 @@ def load_videos(source: str, split: str, *, captions: str | None = None) -> Data
     """Loads one split of a folder of videos, which [`read_folder`] reads as if they were photographs, with the column
     `video` of type `Video(decode=False)`: the path of the file. Processors choose the frames."""
     sorted_files(Path(source), VIDEO_SUFFIXES)  # an error without any
-    parts = read_folder(Path(source), lambda name: name.lower().endswith(VIDEO_SUFFIXES))
-    part = parts[name_of_split(split, parts, source)]
-    rows = make_rows(part, find_columns(part, source, None, captions), None, f"{source}, split {split}", source)
+    part, numbers = choose_split(read_folder(Path(source), VIDEO_SUFFIXES), split, source)
+    rows = make_rows(part, find_columns(part, source, None, captions), numbers, f"{source}, split {split}", source)
     rows = rows.with_format(None).cast_column("image", Image(decode=False)).rename_column("image", "video")
     return rows.cast_column("video", Video(decode=False))
+
+
+def reads_files(rows: Any) -> bool:
+    """Returns whether rows are of `images:` or `videos:`, decoded when they are read, and not those of a stream."""
+    if not isinstance(rows, Dataset) or shuffle_buffer_of(rows) is not None:
+        return False
+    return rows.format["type"] == NAMED_IMAGES or "video" in rows.column_names
 
 
 def shuffle_buffer_of(rows: Any) -> int | None:

@@ -23,7 +23,8 @@ from .files import with_named_images, with_own_files
 
 IMAGE_NAMES = ("image", "img", "images", "picture", "photo", "jpg", "jpeg", "png", "bytes", "image_bytes")
 CAPTION_NAMES = ("captions", "caption", "sentences", "sentence", "texts", "text", "descriptions", "description", "txt")
-NUMBERED_CAPTION = re.compile(r"(captions?|sentences?|texts?|descriptions?|comments?)[_ ]?(\d+)")
+NUMBERED_NAMES = (*CAPTION_NAMES, "comments", "comment")
+CAPTION_COLUMN = re.compile(rf"({'|'.join(NUMBERED_NAMES)})(?:[_. ]?(\d+))?")
 ID_NAMES = ("image_id", "imageid", "img_id", "imgid", "coco_id", "cocoid")
 FILE_NAMES = ("file_name", "filename", "image_name", "image_file", "image_path", "img_path", "file_path", "filepath")
 TYPES = {
@@ -31,6 +32,10 @@ TYPES = {
     "captions": List(Value("string")),
     "file_name": Value("string"),
 }
+
+
+def warn(message: str) -> None:
+    warnings.warn(message, stacklevel=5)
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,11 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     else:
         refuse_column(dataset, source, "image", image, is_image)
     if captions is None:
-        chosen = find_caption_columns(dataset)
+        chosen = find_caption_columns(dataset, source)
     else:
         chosen = [captions] if captions in dataset.column_names else [name.strip() for name in captions.split("+")]
         for name in chosen:
-            if name not in find_caption_columns(dataset):
-                refuse_column(dataset, source, "captions", name, is_text_or_list)
+            refuse_column(dataset, source, "captions", name, is_text_or_list)
     return Columns(
         image=image,
         captions=tuple(chosen),
@@ -94,15 +98,19 @@ def find_image_column(dataset: Dataset, source: str) -> str:
     return best
 
 
-def find_caption_columns(dataset: Dataset) -> list[str]:
-    """Finds a column with a name of `CAPTION_NAMES`, else numbered ones such as `caption_0`, `caption_1`."""
-    names = [name for name, kind in dataset.features.items() if is_text_or_list(kind)]
-    best = find_name(dataset.select_columns(names), CAPTION_NAMES)
-    if best is not None:
-        return [best]
-    matches = {name: NUMBERED_CAPTION.fullmatch(name.lower()) for name in names}
-    numbered = sorted((match[1], int(match[2]), name) for name, match in matches.items() if match)
-    return [name for stem, _, name in numbered if stem == numbered[0][0]]
+def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
+    """Finds the columns of the first name in `CAPTION_NAMES`, such as `caption`, `caption_1`, and warns of others."""
+    found: list[tuple[int, int, str]] = []  # place of the name, number at its end, column
+    for name, kind in dataset.features.items():
+        match = CAPTION_COLUMN.fullmatch(name.lower())
+        if match and is_text_or_list(kind) and (match[2] or match[1] in CAPTION_NAMES):
+            found.append((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name))
+    found.sort()
+    chosen = [name for place, _, name in found if place == found[0][0]]
+    if others := [name for _, _, name in found if name not in chosen]:
+        every = "+".join([*chosen, *others])
+        warn(f"{source}: captions are read from {', '.join(chosen)} only; captions={every} also reads {others[0]}.")
+    return chosen
 
 
 def refuse_column(dataset: Dataset, source: str, key: str, name: str, fits: Callable[[object], bool]) -> None:
@@ -157,6 +165,9 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     in_split = np.full(len(dataset), numbers is None)
     in_split[numbers or []] = True
     owners = np.where(in_split, np.arange(len(dataset)), -1)
+    parts = [*image_parts(images)]
+    has_bytes = any(len(data) > data.null_count for data, _ in parts)
+    paths = [path for _, part in parts for path in part.to_pylist()]
     if len(columns.captions) == 1 and not isinstance(dataset.features[columns.captions[0]], List | LargeList):
         # rows of the same image have the same id or file name, else the same bytes or path
         digests = image_digests(images, read_files=False)
@@ -164,7 +175,8 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
         owners = first_rows(keys, in_split)
         if columns.key is not None:
             refuse_other_images(images, owners, keys, f"{name}: rows", columns.key)
-    paths = [path for _, part in image_parts(images) for path in part.to_pylist()]
+    elif columns.id is None and not has_bytes:  # rows of the same file
+        owners = first_rows([row if path is None else path for row, path in enumerate(paths)], in_split)
     content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, paths, source), name)
     metadata = Dataset.from_dict(content, features=Features({column: TYPES[column] for column in content}))
     rows = concatenate_datasets([metadata, images], axis=1)
@@ -188,9 +200,9 @@ def all_but_images(
         if has_captions.any():
             content["captions"] = captions
             if left_out := int((~has_captions).sum()):
-                warnings.warn(
-                    f"{name}: {left_out} of {len(chosen)} images have no caption and were left out.", stacklevel=4
-                )
+                row = chosen[has_captions.argmin()]
+                such = f"such as {file_names[row] if file_names else f'row {row}'}"
+                warn(f"{name}: {left_out} of {len(chosen)} images, {such}, have no caption and were left out.")
             chosen = chosen[has_captions]
     if file_names is not None:
         content["file_name"] = pa.array(file_names, pa.string())
@@ -259,10 +271,7 @@ def image_ids(
     if numbers is not None:
         if len(np.unique(numbers[chosen])) == len(chosen):
             return numbers
-        warnings.warn(
-            f"{name}: several images have the same {column}, so that their row numbers become their image_id.",
-            stacklevel=4,
-        )
+        warn(f"{name}: several images have the same {column}, so that their row numbers become their image_id.")
     elif file_names is not None:
         in_names = [number_at_the_end(file_name or "") for file_name in file_names]
         of_chosen = {in_names[row] for row in chosen}

@@ -6,7 +6,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,8 +22,9 @@ from ...io.messages import chain
 from ...io.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, naming_damage, reason_of
 from ..readers import OTHER_NAMES, VALIDATION, find_split
-from . import is_image, visible_files
+from . import SUFFIXES, VIDEO_SUFFIXES, is_image, visible_files
 from .files import OwnFiles, with_own_files
+from .rows import CAPTION_NAMES, warn
 from .tar_files import TAR_SUFFIXES, open_tar_files
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -44,11 +46,17 @@ FILE_NAME = "file_name"  # column of metadata with the path of an image
 def open_split(source: str, split: str, config: str | None = None) -> tuple[Dataset, list[int] | None]:
     """Opens one split of a dataset, memory-mapped, with the numbers of its rows there, None for all: a dataset in one
     part names the splits of its rows in a column `split`."""
-    parts = open_source(source, config)
-    column = column_of_splits(parts)
+    return choose_split(open_source(source, config), split, source)
+
+
+def choose_split(parts: Mapping[str, Dataset], split: str, source: str) -> tuple[Dataset, list[int] | None]:
+    column = column_of_splits(parts, source)
     name = name_of_split(split, parts if column is None else column, source)
     if column is None:
         return parts[name], None
+    if others := Counter(column).keys() - {"train", VALIDATION, *OTHER_NAMES, "test", name}:
+        listed = ", ".join(f"{other!r:.60} ({column.count(other)} rows)" for other in sorted(others))
+        warn(f"{source}: no training reads the splits {listed}.")
     return next(iter(parts.values())), [number for number, value in enumerate(column) if value == name]
 
 
@@ -62,19 +70,21 @@ def name_of_split(split: str, available: Iterable[str], source: str) -> str:
     return name
 
 
-def split_names(source: str) -> list[str]:
-    parts = open_source(source, None)
-    return list(dict.fromkeys(column_of_splits(parts) or parts))
-
-
-def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
+def column_of_splits(parts: Mapping[str, Dataset], source: str) -> list[str] | None:
+    """Returns the column that names the split of each row, if there is one, in its usual spelling."""
     [dataset, *others] = parts.values()
     if others or "split" not in dataset.column_names:
         return None
     feature, values = dataset.features["split"], dataset.with_format(None)["split"][:]
     if isinstance(feature, ClassLabel):
         values = [value if value is None else feature.int2str(value) for value in values]
-    return list(map(str, values))
+    names = ["" if value is None else str(value).strip() for value in values]
+    names = [name.lower() if name.lower() in SPLIT_FOLDERS else name for name in names]
+    if "" in names:
+        which = f"{names.count('')} of {len(names)} rows, row {names.index('')} first,"
+        raise DataError(f"{source}: {which} have no split; write train, {VALIDATION} or test into the column 'split'.")
+    several = len({VALIDATION, *OTHER_NAMES}.intersection(names)) > 1
+    return [VALIDATION if several and name in OTHER_NAMES else name for name in names]
 
 
 def open_source(source: str, config: str | None, streaming: bool = False) -> dict[str, Any]:
@@ -165,9 +175,13 @@ def check_configs(configs: Any, source: str) -> None:
 def files_of_splits(folder: Path) -> dict[str, list[str]]:
     """Returns the files of tables or archives by split, from folders and file names; empty without such files."""
     names = sorted(visible_files(folder))
-    of_suffix = ([name for name in names if suffix in suffixes_of(name)] for suffix in TABLES)
+    of_suffix = [[name for name in names if suffix in suffixes_of(name)] for suffix in TABLES]
+    read: list[str] = next(filter(None, of_suffix), [])
+    others = sorted({name for kind in of_suffix for name in kind if ".zip" not in suffixes_of(name)} - {*read})
+    if others:  # besides archives, which may hold the images of a table
+        warn(f"{folder}: {read[0]} is read, and others of its kind; {len(others)} files are left out: {others[0]}, …")
     parts: dict[str, list[str]] = {}
-    for name in next(filter(None, of_suffix), []):
+    for name in read:
         parts.setdefault(split_of_file(name), []).append(name)
     if len(parts) > 1 and "" in parts:
         raise DataError(
@@ -238,6 +252,12 @@ def holds_photographs(folder: Path) -> bool:
     return has_images or any(not name.endswith(".parquet") for name in metadata)
 
 
+def holds_videos(path: Path) -> bool:
+    """Returns whether a path is a folder with videos and no images; GIF files may be either."""
+    suffixes = {Path(name).suffix.lower() for name in visible_files(path)} if path.is_dir() else set()
+    return not suffixes.isdisjoint({*VIDEO_SUFFIXES} - {*SUFFIXES}) and suffixes.isdisjoint({*SUFFIXES} - {".gif"})
+
+
 def holds_images(path: Path) -> bool:
     """Returns whether a folder or file may have images, in files, tar files or Parquet files."""
     names = visible_files(path) if path.is_dir() else [path.name]
@@ -245,18 +265,30 @@ def holds_images(path: Path) -> bool:
     return any(is_image(name) or is_metadata(name) or name.lower().endswith(endings) for name in names)
 
 
-def read_folder(folder: Path, is_media: Callable[[str], bool] = is_image) -> dict[str, Dataset]:
+def read_folder(folder: Path, suffixes: tuple[str, ...] = SUFFIXES) -> dict[str, Dataset]:
     """Reads a folder of photographs, or other files, one dataset a split: with `image`, undecoded, and the columns of
-    the metadata, or the lines of `photo.txt` as `captions` of `photo.jpg`. A split is a folder below the root."""
+    the metadata, or the lines of `photo.txt` as `captions` of `photo.jpg`. A split is a folder below the root. Warnings
+    name the files that are left out."""
     names = sorted(visible_files(folder))
-    parts = {}
-    for split, files in splits_of([name for name in names if is_media(name) or is_metadata(name)], folder).items():
+    media = {name for name in names if name.lower().endswith(suffixes)}
+    left_out, parts = {name for name in names if not is_metadata(name)}, {}
+    for split, files in splits_of([name for name in names if name in media or is_metadata(name)], folder).items():
         metadata = list(filter(is_metadata, files))
         columns = read_metadata(folder, metadata) if metadata else read_beside(folder, files, names)
+        left_out -= {os.path.relpath(file, folder).replace(os.sep, "/") for file in columns.get("image", ())}
+        stems = set() if metadata else {name.rpartition(".")[0] for name in files}
+        left_out -= {name for name in names if name.lower().endswith(BESIDE) and name.rpartition(".")[0] in stems}
         with naming_damage(f"{folder}, split {split}"):
             parts[split] = Dataset.from_dict(columns)
         if "image" in columns:
             parts[split] = parts[split].cast_column("image", datasets.Image())
+    unlisted, others = sorted(left_out & media), sorted(left_out - media)
+    examples = {PurePosixPath(name).suffix.lower(): name for name in others[::-1]}  # one a suffix
+    if unlisted:
+        warn(f"{folder}: {len(unlisted)} files that its metadata do not name are left out, such as {unlisted[0]}.")
+    if others:
+        read = f"captions are read from metadata.csv or a .txt beside a file, files of {', '.join(suffixes)}"
+        warn(f"{folder}: {len(others)} files are left out, such as {', '.join(sorted(examples.values())[:5])}; {read}.")
     return parts
 
 
@@ -281,14 +313,16 @@ def splits_of(names: list[str], folder: Path) -> dict[str, list[str]]:
 
 def read_beside(folder: Path, images: list[str], names: list[str]) -> dict[str, list]:
     """Returns images with the captions in the text files beside them, a line each."""
-    texts = {name.rpartition(".")[0]: name for end in reversed(BESIDE) for name in names if name.lower().endswith(end)}
+    texts: dict[str, list[str]] = {}
+    for text in (name for end in BESIDE for name in names if name.lower().endswith(end)):
+        texts.setdefault(text.rpartition(".")[0], []).append(text)
     captions: list[list[str]] = []
     for stem in (name.rpartition(".")[0] for name in images):
         lines: list[str] = []
-        if stem in texts:
-            with naming_damage(str(folder / texts[stem])):
-                lines = (folder / texts[stem]).read_text(encoding="utf-8-sig").split("\n")
-        captions.append([line.strip() for line in lines if line.strip()])
+        for text in texts.get(stem, ()):
+            with naming_damage(str(folder / text)):
+                lines += (folder / text).read_text(encoding="utf-8-sig").split("\n")
+        captions.append([line for line in dict.fromkeys(map(str.strip, lines)) if line])
     columns: dict[str, list] = {"image": [os.path.join(os.path.abspath(folder), name) for name in images]}
     return {**columns, "captions": captions} if any(captions) else columns
 
@@ -326,6 +360,13 @@ def read_metadata(folder: Path, names: list[str]) -> dict[str, list]:
 def read_csv(file: Path) -> list[dict[str, Any]]:
     with open(file, encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text, strict=True, skipinitialspace=True)
+        names = list(reader.fieldnames or [])
+        for place, name in enumerate(names):
+            if name and name in names[:place]:
+                if name.lower() not in CAPTION_NAMES:
+                    raise DataError(f"{file} has the column {name} twice; remove one.")
+                names[place] = f"{name}.{place}"
+        reader.fieldnames = names
         rows: list[dict[str, Any]] = []
         for row in reader:
             if None in row:

@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from datasets import Dataset, Features, Image, IterableDataset, List, Value
@@ -63,10 +63,10 @@ def local_file(place: str) -> Iterator[Path]:
     if "://" not in place:
         yield Path(place)
         return
-    with xopen(place, "rb") as remote, NamedTemporaryFile() as copy:
-        shutil.copyfileobj(remote, copy)
-        copy.flush()
-        yield Path(copy.name)
+    with TemporaryDirectory() as folder:  # Windows opens no NamedTemporaryFile a second time
+        with xopen(place, "rb") as remote, open(Path(folder, "copy.tar"), "wb") as copy:
+            shutil.copyfileobj(remote, copy)
+        yield Path(folder, "copy.tar")
 
 
 def members_by_key(path: Path, name: str) -> dict[str, dict[str, tarfile.TarInfo]]:

@@ -14,6 +14,7 @@ from hf_ngsan.extraction import list_images
 from tests.commands.running import prints
 from tests.data.facts import fails_naming
 from tests.data.images.photos import index_of, lists, picture_bytes, table, write_image_folder, write_parquet
+from tests.tables import each_row
 
 NAMES = [
     *("train_station.png", "test-1.png", "b val.png", "dev.png", "eval 2.png", "my training.png", "[1] valid *.png"),
@@ -96,8 +97,7 @@ def test_text_files_beside_photographs_hold_their_captions(tmp_path):
     for keys in ("", ",streaming=true"):
         with pytest.warns(UserWarning, match="1 of 5 images"):
             assert captions_by_name(folder, keys=keys) == dict(zip(names[:4], expected, strict=True))
-    with pytest.warns(UserWarning):
-        findings = inspect_images(folder)
+    findings = inspect_images(folder)
     assert (findings.num_images, findings.spreads["captions"].total()) == (4, 4)
     assert any("e.jpg" in note for note in findings.notes) and any("notes.txt" in note for note in findings.notes)
 
@@ -111,6 +111,62 @@ def test_captions_of_metadata_are_read_as_they_are(tmp_path):
     rows = [{"file_name": "photo_0.png"}, {"file_name": "photo_1.png", "captions": ["a", "b"]}]
     with pytest.warns(UserWarning, match="1 of 2"):
         assert captions_by_name(write_image_folder(tmp_path / "late", rows, ".jsonl")) == {"photo_1.png": ["a", "b"]}
+
+
+TABLES = {
+    "repeated.csv": ("file_name,caption,caption,caption\n0.png,a,b,c\n", ["a", "b", "c"], []),
+    "beside.csv": ("file_name,caption_2,caption\n0.png,b,a\n", ["a", "b"], []),
+    "stems.csv": ("file_name,text,caption_1\n0.png,a street sign,a\n", ["a"], ["captions=caption_1+text"]),
+    "twice.jsonl": (
+        '{"file_name": "0.png", "captions": ["a", "b"]}\n{"file_name": "0.png", "captions": ["c"]}\n',
+        "abc",
+        [],
+    ),
+}
+
+
+@each_row(("name", "text", "expected", "said"), [(name, *row) for name, row in TABLES.items()])
+def test_no_caption_of_a_photograph_is_lost_without_a_word(tmp_path, recwarn, name, text, expected, said):
+    folder = write(tmp_path / name, "0.png")
+    (folder / f"metadata{folder.suffix}").write_text(text)
+    assert captions_by_name(folder) == {"0.png": list(expected)}
+    messages = " ".join(str(warning.message) for warning in recwarn)
+    assert all(fact in messages for fact in said) and bool(messages) == bool(said)
+
+
+def test_captions_of_both_text_files_beside_a_photograph(tmp_path):
+    folder = write(tmp_path, "a.png", a="one\ntwo")
+    (folder / "a.caption").write_text("two\nthree")
+    assert captions_by_name(folder) == {"a.png": ["one", "two", "three"]}
+
+
+def test_no_spelling_of_a_split_makes_a_photograph_vanish(tmp_path):
+    names = ["train", "Train", " train ", "val", "validation", "TEST", "restval"]
+    folder = write(tmp_path / "photos", *(f"{place}.png" for place in range(len(names))))
+    lines = [f'{place}.png,a dog,"{name}"' for place, name in enumerate(names)]
+    (folder / "metadata.csv").write_text("\n".join(["file_name,caption,split", *lines]))
+    for split, expected in (("train", "012"), ("validation", "34"), ("test", "5")):
+        with pytest.warns(UserWarning, match="restval"):
+            assert [*captions_by_name(folder, split)] == [f"{place}.png" for place in expected]
+    (folder / "metadata.csv").write_text("\n".join(["file_name,caption,split", *lines, "0.png,a cat,"]))
+    with fails_naming("1 of 8", "row 7"):
+        load_data(f"images:{folder}", "train")
+
+
+def test_files_that_are_left_out_are_named(tmp_path):
+    folder = write(tmp_path / "photos", "0.png", "1.png")
+    for name in ("captions.txt", "metadata.tsv", "a.heic", "b.HEIC", "0.txt"):
+        (folder / name).write_text("")
+    (folder / "metadata.csv").write_text("file_name,caption\n0.png,a dog\n")
+    with pytest.warns(UserWarning) as warned:
+        load_data(f"images:{folder}", "train")
+    unlisted, others = (str(warning.message) for warning in warned)
+    assert "1.png" in unlisted and all(name in others for name in ("5 files", "a.heic", "metadata.tsv", ".txt"))
+    assert inspect_images(folder).notes[:2] == [unlisted, others]
+    write_parquet(lists(), tmp_path / "tables" / "train.parquet")
+    (tmp_path / "tables" / "train-more.jsonl").write_text("{}")
+    with pytest.warns(UserWarning, match="train-more.jsonl"):
+        load_data(f"images:{tmp_path / 'tables'}", "train")
 
 
 def test_no_table_vanishes_because_of_its_name(tmp_path):
