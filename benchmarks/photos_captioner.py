@@ -50,7 +50,7 @@ CROSS_ENTROPY = [
     "training.vision_learning_rate=1.2e-4",
     "training.warmup_epochs=0",
 ]
-SELF_CRITICAL = ["training.stage=scst", "self_critical.epochs=4", "self_critical.learning_rate=6e-4"]
+SELF_CRITICAL = ["training.stage=scst", "self_critical.epochs=3", "self_critical.learning_rate=6e-4"]
 STAGES = {"xe": "cross-entropy", "scst": "+ self-critical"}
 TAIL = ("--import", "photos_tail")
 VALIDATION = "validation.md"
