@@ -6,12 +6,11 @@ Importing the modules of all commands is quick, since each imports what it needs
 
 import argparse
 import ctypes
-import difflib
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from itertools import takewhile
@@ -20,7 +19,7 @@ from typing import Any
 from . import __version__
 from .data.readers import find_reader, parse_spec
 from .io import import_user_module
-from .io.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
+from .io.messages import FULL_DISK, did_you_mean, errno_of, is_out_of_memory, plain_warnings, sentence
 from .io.processes import has_lost_another, launch_processes, tell_error
 from .registry import register
 from .visualization import MissingPlotsError
@@ -43,7 +42,10 @@ COMMANDS = {
 """Modules of all commands. Each has `SUMMARY`, whose first line describes it in the list of commands, `EPILOG`,
 `add_arguments(parser)` and `run(options)`, which returns an exit code or None. One with `--num-processes` also has
 `check(options)`, which finds mistakes before several processes start."""
+NO_TELEMETRY = ("HF_HUB_DISABLE_TELEMETRY", "DISABLE_SAFETENSORS_CONVERSION", "ORT_DISABLE_TELEMETRY")
+"""Environment variables by which libraries send nothing but what a command is about; a user's values win."""
 PROGRAM = "hf-ngsan"
+LISTED = "; --help lists them"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 OUT_OF_MEMORY = """Memory has run out; use a smaller --batch-size (train: more training.gradient_accumulation_steps, \
 a lower evaluation.batch_size), or end other programs."""
@@ -61,6 +63,8 @@ EXAMPLES = """examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit code: 0, 2 after an ordinary error, 1 after another one, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    for name in NO_TELEMETRY:
+        os.environ.setdefault(name, "1")
     common, rest = common_parser().parse_known_args(arguments)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
@@ -112,14 +116,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if before or not words:
         parser_of_commands().parse(before)  # which ends with the help, the version or an error
     if words[0] not in COMMANDS:
-        parser_of_commands().error(f"unknown command {words[0]!r:.60}{did_you_mean(words[0], COMMANDS)}")
+        parser_of_commands().error(f"unknown command {words[0]!r:.60}{did_you_mean(words[0], COMMANDS, LISTED)}")
     return parser_of(words[0]).parse(words[1:])
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Returns the most similar known name as a question, the end of an error."""
-    found = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {found[0]}?" if found else "; --help lists them"
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -141,9 +139,9 @@ class CommandParser(argparse.ArgumentParser):
                 break
             is_option = word[:1] == "-" and word != "-" and " " not in word and not NUMBER.fullmatch(word)
             if is_option and not any(option.startswith(name) for option in known):  # argparse completes beginnings
-                keys = "; keys of the training config have no hyphens: section.key=value"
                 takes_keys = self.get_default("overrides") is not None
-                self.error(f"unknown option {name!r:.60}{did_you_mean(name, known)}{keys if takes_keys else ''}")
+                keys = "; keys of the training config have no hyphens: section.key=value" if takes_keys else ""
+                self.error(f"unknown option {name!r:.60}{did_you_mean(name, known, LISTED)}{keys}")
 
 
 def parser_of_commands() -> CommandParser:

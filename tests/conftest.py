@@ -22,7 +22,7 @@ CACHE = tempfile.TemporaryDirectory(prefix="hf-ngsan-tests-")
 os.environ["HF_HOME"] = CACHE.name
 for name in ("HF_DATASETS_CACHE", "HF_EVALUATE_CACHE", "HF_HUB_CACHE", "HF_MODULES_CACHE"):
     os.environ.pop(name, None)
-os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_OFFLINE"] = os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 SUITE_MARKERS = ("accelerate_tests", "flash_attn_test", "flash_attn_3_test", "flash_attn_4_test", "torch_compile_test")

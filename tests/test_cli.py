@@ -26,9 +26,18 @@ def test_help_shows_examples_and_names_the_command_that_lists_datasets(capsys, c
     assert ("hf-ngsan datasets" in output) == ("--data SPEC" in output or command in ([], ["datasets"], ["train"]))
 
 
-def test_help_imports_nothing_heavy(tmp_path):
-    heavy, done = heavy_imports(tmp_path, "train", "--help")
-    assert not heavy and done.returncode == 0
+@each_row(
+    ("arguments", "code", "said"),
+    [
+        (["--help"], 0, ""),
+        (["--config", "ngsan/scenes", "training.epoch=3"], 2, "training.epochs"),
+        (["--config", "ngsan/scenes", "trainin.epochs=3"], 2, "training"),
+        (["--config", "ngsan/scens"], 2, "ngsan/scenes"),
+    ],
+)
+def test_help_and_mistakes_in_keys_import_nothing_heavy(tmp_path, arguments, code, said):
+    heavy, done = heavy_imports(tmp_path, "train", *arguments)
+    assert not heavy and done.returncode == code and said in done.stderr
 
 
 def test_the_version_is_that_of_the_package(capsys):

@@ -159,8 +159,7 @@ def sources_of(html: str) -> list[str]:
 
 def test_the_page_has_scenes_photographs_and_searches_and_loads_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(packaged, "PHOTOGRAPHS", {"officer": packaged.PHOTOGRAPHS["officer"]})
-    monkeypatch.setattr(page, "NUM_DRAWINGS", 2)
-    monkeypatch.setattr(page, "QUERIES", ("an old woman in a uniform", "two boys play football in the snow"))
+    monkeypatch.setattr(page, "NUM_IMAGES", 3)
     assert page.main(tmp_path / "new" / "demo", num_scenes=6) == 0
     file = tmp_path / "new" / "demo" / "index.html"
     assert capsys.readouterr().out.splitlines()[-1].endswith(str(file))
@@ -171,6 +170,8 @@ def test_the_page_has_scenes_photographs_and_searches_and_loads_nothing(tmp_path
     assert signed in html and caption == prints(capsys, "caption", file.parent / "photographs").split("\t")[1].strip()
     looked = re.findall(r"where the captioner looked for “(\w+)”", html)
     assert looked == [word for word in caption.split() if word not in page.FUNCTION_WORDS] != []
+    assert re.findall(r"<h3>“(.+?)”", html) == ["an old woman in a uniform", "two boys play football in the snow"]
+    assert "hf-ngsan[demo]" in html
     officer, *nearest = re.findall(r'alt="(officer\.jpg|scene \d)"', html)
     assert officer == "officer.jpg" and len(nearest) == 3 and html.count('class="hits faint"') == 1
 

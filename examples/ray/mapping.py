@@ -28,6 +28,7 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
 def map_images(model_class: type, options: argparse.Namespace, **arguments: Any) -> None:
     """Maps images by a class of `hf_ngsan.scaling`, whose constructor takes `arguments`."""
     output = options.output if "://" in options.output else os.path.abspath(options.output)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # which are sent to Ray's authors otherwise
     ray.init(ignore_reinit_error=True)
     ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig(
         id_column=options.id_column, checkpoint_path=f"{output}.done", delete_checkpoint_on_success=False

@@ -12,6 +12,8 @@ from typing import Any
 from ..io.files import check_place, write_output
 from ..serving.hosts import host_name
 
+ENGINE = "runtime of the vision backbone on a CPU (torch; caption: that of the graphs in onnx/ of the model, if it has "
+ENGINE += "them); onnx needs the extra export, auto takes it where it can"
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
 MAX_SHOWN_REASONS = 20
@@ -77,7 +79,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "other arguments of generate(), such as length_penalty=2 (the model's)",
     },
     "--batch-size": {"type": positive_int, "metavar": "N", "help": "batch size (%(default)s)"},
-    "--engine": {"choices": ENGINES, "default": "torch", "help": "runtime on a CPU (torch); auto: onnx or torch"},
+    "--engine": {"choices": ENGINES, "default": "torch", "help": ENGINE},
     "--json": {"action": "store_true", "help": "print a JSON object a line, with log-probabilities of text and words"},
     "--output": {"type": user_path, "metavar": "FILE", "help": "write the lines to this file (print them)"},
     "--skip-errors": {"action": "store_true", "help": "leave out, name and count what cannot be used"},

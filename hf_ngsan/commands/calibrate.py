@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from ..io.packaged import DUAL_ENCODER
+from ..io.packaged import DUAL_ENCODER, find_model_folder, own_model_folder
 from .arguments import add_shared, check_outputs, load_on_device, pick, user_path
 
 SUMMARY = """Calibrate how sure a captioner is of its captions.
@@ -28,13 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from ..loading.confidence import CONFIDENCE
-    from ..loading.models import find_model_folder
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning_analysis import calibrate, write_calibration
 
-    folder = find_model_folder(options.model)
-    if not os.path.isdir(folder):
-        raise ValueError(f"{folder} is a model of the Hub; calibrate a copy, a folder that save_pretrained wrote.")
+    folder = own_model_folder(options.model)
     check_outputs({"--model": os.path.join(folder, CONFIDENCE)})
     find_model_folder(options.dual_encoder)
     captioner, processor = load_on_device(options.model, "captioning")

@@ -5,6 +5,7 @@ import json
 import os
 from typing import Any
 
+from ..io.packaged import own_model_folder
 from .arguments import DATA, GENERATION, MODEL, add_shared, check_outputs, pick, user_path
 
 SUMMARY = """Score a model on a split of a dataset.
@@ -51,11 +52,13 @@ def task_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def check(options: argparse.Namespace) -> None:
     check_outputs({"--output": options.output, "--record": options.record}, [options.data])
-    from ..loading.models import find_model_folder, load_config, task_of
+    if options.record == "":
+        if len(options.model) > 1:
+            raise ValueError("--record writes into the folder of one model; give one, or --record FILE.")
+        own_model_folder(options.model[0])
+    from ..loading.models import load_config, task_of
     from ..tasks.registry import TASKS, task_class
 
-    if options.record == "" and (len(options.model) > 1 or not os.path.isdir(find_model_folder(options.model[0]))):
-        raise ValueError("--record writes into the folder of one model; give one folder, or --record FILE.")
     task = task_of(load_config(options.model[0]))
     for name in task_options(options):
         if task not in options.owners[name]:

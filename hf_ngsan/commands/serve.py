@@ -5,7 +5,7 @@ import signal
 import sys
 
 from ..io.packaged import CAPTIONER
-from .arguments import MODEL, add_shared, at_most, load_on_device, pick, positive_int
+from .arguments import MODEL, add_shared, at_most, key_and_value, load_on_device, pick, positive_int
 
 SUMMARY = """Serve a captioner over HTTP.
 
@@ -15,7 +15,8 @@ EPILOG = """examples:
   curl -F files=@photo.jpg -F num_beams=3 http://127.0.0.1:8000/caption
 
 POST /caption takes the files of a form, or JSON {"images": ["BASE64", ...]}. GET /health and GET /metrics report its
-state. Ctrl-C or SIGTERM ends it once the current requests are answered. It needs the extra serve."""
+state. Ctrl-C or SIGTERM ends it once the current requests are answered. --uvicorn takes the settings of uvicorn.Config:
+log_level=info prints an access log, ssl_keyfile=FILE and ssl_certfile=FILE serve HTTPS. It needs the extra serve."""
 LIMITS = {
     "images": ("--max-images", 64, "images of a request"),
     "request_bytes": ("--max-bytes", 32_000_000, "bytes of a request"),
@@ -23,8 +24,12 @@ LIMITS = {
     "cost": ("--max-cost", 8_192, "images x beams x tokens of a request"),
     "seconds": ("--max-seconds", 60, "seconds until a request has arrived and been answered"),
     "connections": ("--max-connections", 512, "open connections, beyond which requests get status 503"),
+    "waiting": ("--max-waiting", 512, "images that wait, beyond which requests get status 503"),
 }
 """Options by the fields of [`ServingLimits`]."""
+
+SET_HERE = {"app", "host", "port", "uds", "fd", "http", "ws", "workers", "reload", "factory", "limit_concurrency"}
+"""Settings of uvicorn that other options have, or that have no effect on a server in this process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,12 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--wait-ms", type=at_most(1000, 0), default=5, metavar="MS", help=wait)
     for field, (name, default, what) in LIMITS.items():
         add(name, dest=field, type=positive_int, default=default, metavar="N", help=f"maximal {what} (%(default)s)")
+    settings = "settings of uvicorn, such as log_level=info"
+    add("--uvicorn", nargs="+", action="extend", type=key_and_value, default=[], metavar="KEY=VALUE", help=settings)
 
 
 def run(options: argparse.Namespace) -> None:
     try:
         import python_multipart  # noqa: F401
-        import uvicorn  # noqa: F401
+        import uvicorn
 
         from ..serving import BoundedServer, ServingLimits, create_app
     except ImportError:
@@ -51,6 +58,13 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.pipelines import CaptioningPipeline
     from ..serving.hosts import OwnHosts, listen
 
+    settings = dict(options.uvicorn)
+    try:
+        uvicorn.Config(options.model, **settings)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"--uvicorn takes settings of uvicorn.Config and their values, not these: {error}.") from None
+    if SET_HERE & settings.keys():
+        raise ValueError(f"--uvicorn does not take {' and '.join(SET_HERE & settings.keys())}.")
     listen(options.host, options.port).close()  # before the model is loaded
     model, processor = load_on_device(options.model, "captioning", options.engine)
     if not reads_images(model.config):
@@ -59,10 +73,11 @@ def run(options: argparse.Namespace) -> None:
     with listen(options.host, options.port) as listening:
         pipeline = CaptioningPipeline(model=model, processor=processor)
         app = OwnHosts(create_app(pipeline, limits, name=options.model), options.host, options.allowed_host)
-        server = BoundedServer(app, limits)
+        server = BoundedServer(app, limits, **settings)
         host = f"[{options.host}]" if ":" in options.host else options.host
+        scheme = "https" if "ssl_certfile" in settings else "http"
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises it again when it has ended
-        print(f"Serving {options.model} at http://{host}:{listening.getsockname()[1]}/caption", flush=True)
+        print(f"Serving {options.model} at {scheme}://{host}:{listening.getsockname()[1]}/caption", flush=True)
         try:
             server.run([listening])
         finally:

@@ -18,6 +18,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..io.messages import did_you_mean
 from .errors import DataError
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def find_reader(spec: str) -> Reader:
         is_place = ":" not in spec and ("/" in spec or os.path.exists(spec))
         meant = f"images:{spec}, if it is a folder or a dataset of the Hub, or " if is_place else ""
         usages = ", ".join(reader.usage for reader in READERS.values())
-        raise DataError(f"Unknown dataset {spec!r}; write {meant}one of {usages}.")
+        listed = f"; write {meant}one of {usages}."
+        raise DataError(f"Unknown dataset {spec!r}{listed if meant else did_you_mean(name, READERS, listed)}")
     return READERS[name]
 
 

@@ -22,7 +22,7 @@ from ..data.scenes import Statement, relation_prompts, score_relation_completion
 from ..data.scenes.relations import DIRECTIONAL, LANDMARK
 from ..data.scenes.scoring import RelationSwap, answers_by_object, relation_swaps, true_relation
 from ..io.files import check_place, write_text_atomically
-from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, installed_photographs
+from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, PHOTOGRAPHS, installed_photographs
 from ..loading.models import find_model_folder, load_captioner, load_model, quiet_loading
 from ..models.image_processing_captioning import load_image
 from ..tasks.captioning_generation import caption_batch, generate_captions
@@ -31,9 +31,14 @@ from ..visualization.plots import data_url
 from .training import CHANCE
 
 NUM_SCENES = 100
-NUM_DRAWINGS = 11  # of scenes, searched together with the photographs: 16 images in all, as for NOTHING_FITS
-QUERIES = ("a lion on a rock", "an old woman in a uniform", "a tower", "two boys play football in the snow")
-"""Chosen before any was searched for; nothing fits the last one."""
+NUM_IMAGES = 16  # photographs and drawings of scenes that are searched, as for NOTHING_FITS
+QUERIES = {
+    "a lion on a rock": "lion",
+    "an old woman in a uniform": "officer",
+    "a tower": "tower",
+    "two boys play football in the snow": None,
+}
+"""Queries and the photographs that they describe, of those that are there; chosen before any was searched for."""
 SCENE_SIDE, PHOTOGRAPH_SIDE, THUMBNAIL_SIDE, MAP_SIDE = 480, 480, 200, 200
 """Longest sides of pictures in pixels; screens with several dots a pixel show them smaller."""
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
@@ -96,10 +101,12 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
             scenes = two_scenes(captioners, [dict(row) for row in rows])
             accuracy = relation_accuracy(captioners, rows)
             files = copy_photographs(output / "photographs")
-            photographs = captions_of_photographs(files)
+            photographs = captions_of_photographs(files) if files else []
             images = {file.name: load_image(file) for file in files}
-            drawn = rows.select(range(min(NUM_DRAWINGS, len(rows))))
-            searches = searched(images | {f"scene {number}": draw_scene(row) for number, row in enumerate(drawn, 1)})
+            drawn = rows.select(range(min(NUM_IMAGES - len(files), len(rows))))
+            images |= {f"scene {number}": draw_scene(row) for number, row in enumerate(drawn, 1)}
+            there = {None, *(file.stem for file in files)}
+            searches = searched(images, [query for query, name in QUERIES.items() if name in there])
     finally:
         torch.set_num_threads(threads)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
@@ -116,9 +123,12 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
         models={"captioner": CAPTIONER, "dual_encoder": DUAL_ENCODER, **CAPTIONERS_OF_SCENES},
         sure=SURE,
         nothing_fits=NOTHING_FITS,
-        num_images=len(files) + len(drawn),
+        num_images=len(images),
+        num_missing=len(PHOTOGRAPHS.keys() - there),
     )
     write_text_atomically(output / "index.html", page)
+    if PHOTOGRAPHS.keys() - there:
+        print('pip install "hf-ngsan[demo]" brings more photographs.')
     print(f"All of it, with pictures ({time.monotonic() - began:.0f} s): {output / 'index.html'}")
     return 0
 
@@ -239,14 +249,14 @@ def captions_of_photographs(files: Sequence[Path]) -> list[dict[str, Any]]:
     return photographs
 
 
-def searched(images: Mapping[str, Image.Image], top_k: int = 3) -> list[dict[str, Any]]:
+def searched(images: Mapping[str, Image.Image], queries: Sequence[str], top_k: int = 3) -> list[dict[str, Any]]:
     """Searches images by words with the packaged dual encoder; returns hits, and whether one fits, of each query."""
     model, processor = load_model(DUAL_ENCODER, "retrieval")
     rows: list[dict[str, Any]] = [{"image": image} for image in images.values()]
-    similarities = embed_texts(model, processor, QUERIES) @ embed_images(model, processor, rows).T
+    similarities = embed_texts(model, processor, queries) @ embed_images(model, processor, rows).T
     names, searches = list(images), []
     print(f"Searches among {len(images)} images:")
-    for query, of_images in zip(QUERIES, similarities, strict=True):
+    for query, of_images in zip(queries, similarities, strict=True):
         nearest = np.argsort(-of_images, kind="stable")[:top_k]
         hits = [(names[place], images[names[place]], float(of_images[place])) for place in nearest]
         name, _, best = hits[0]

@@ -18,6 +18,7 @@ captioner.caption(visual_features=[...], visual_boxes=[...])     # of a captione
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -200,6 +201,7 @@ class Words:
 
 def load_graph(path: Path, num_threads: int | None = None, providers: Sequence[str] = PROVIDERS) -> Graph:
     """Returns a function of the graph in a file, from arrays by name to arrays by name."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # from 1.29 on it reports models and the machine otherwise
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -7,6 +7,7 @@ few lines, which [`~hf_ngsan.guests.register_guest`] adds.
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partialmethod
 from pathlib import Path
@@ -211,6 +212,7 @@ class ExportedModel(torch.nn.Module):
 
     def __init__(self, folder: str | Path, config: PreTrainedConfig) -> None:
         super().__init__()
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         try:
             import onnxruntime
         except ImportError:

@@ -1,12 +1,13 @@
 """What a person reads of a running command: errors and warnings of one line, without a traceback, and progress."""
 
+import difflib
 import errno
 import logging
 import os
 import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,12 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}."
     return shortened(" ".join(str(error).split()), MAX_LENGTH)
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = ".") -> str:
+    """Returns the end of a sentence on an unknown name: a question with the most similar one, or `otherwise`."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else otherwise
 
 
 def shortened(text: str, longest: int) -> str:

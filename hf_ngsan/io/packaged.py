@@ -3,7 +3,6 @@
 The sources of weights and their licences travel with every derived model, in its configuration and a file `LICENSE`.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import read_json_or_none, write_text_atomically
+from .messages import did_you_mean
 
 PACKAGE = Path(__file__).parent.parent
 CAPTIONER = "ngsan-flickr8k"
@@ -37,6 +37,8 @@ PHOTOGRAPHS = {
 """Photographs that other packages bring, by what they show: package and place; chosen before any of them was captioned.
 The officer is Grace Hopper, by James S. Davis, 1984."""
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+RUNS = "runs"
+"""Folder of training runs, where nothing is the name of a model on the Hub."""
 WEIGHTS_FROM = "weights_from"
 """Field of the configuration with the sources."""
 LICENSE = "LICENSE"
@@ -108,15 +110,30 @@ def find_model_folder(name: str | os.PathLike) -> str:
     """
     folder = Path(os.path.expanduser(folder_of_packaged(name)))
     if not folder.exists():
-        if HUB_NAME.fullmatch(str(name)) and not folder.parent.is_dir():
+        if HUB_NAME.fullmatch(str(name)) and not folder.parent.is_dir() and folder.parts[0] != RUNS:
             return str(name)
-        raise FileNotFoundError(f"There is no model folder {folder}.")
+        known = [*packaged_models(), *(str(place) for place in folder.parent.glob("*/"))]
+        raise FileNotFoundError(f"There is no model folder {folder}{did_you_mean(str(folder), known)}")
     for candidate in (folder, folder / "best", folder / "last"):
         if (candidate / "config.json").is_file():
             return str(candidate)
     raise ModelFolderError(
         f"{folder} holds no model (config.json is missing); give a folder that save_pretrained or a training run wrote."
     )
+
+
+def own_model_folder(name: str | os.PathLike) -> str:
+    """Returns the folder of a model that may be written into; a ValueError for a packaged model or one of the Hub."""
+    folder = find_model_folder(name)
+    if not os.path.isdir(folder):
+        raise ValueError(f"{name} is a model of the Hub; name a copy, a folder that save_pretrained wrote.")
+    is_installed = Path(folder).resolve().is_relative_to(PACKAGE.resolve())
+    if is_installed or folder_of_packaged(name) != name:
+        raise ValueError(
+            f"{name} comes with the package and is not changed; copy its folder, such as with cp -r {folder} my-model, "
+            "and name the copy."
+        )
+    return folder
 
 
 def is_model(place: str) -> bool:
@@ -138,9 +155,8 @@ def packaged_config(name: str) -> Path:
     packaged, key = packaged_configs(), Path(name).as_posix().removesuffix(".yaml")
     if key in packaged:
         return packaged[key]
-    close = difflib.get_close_matches(key, packaged, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}?" if close else "`hf-ngsan configs` lists the packaged ones."
-    raise FileNotFoundError(f"There is no training config {name}; {hint}")
+    listed = "; `hf-ngsan configs` lists the packaged ones."
+    raise FileNotFoundError(f"There is no training config {name}{did_you_mean(key, packaged, listed)}")
 
 
 def find_config(name: str | os.PathLike, folder: Path = Path()) -> Path:

@@ -71,7 +71,7 @@ def run_processes(command: list[str], number: int) -> int:
         if code < 0 and -code != signal.SIGTERM:  # with which the others are ended
             print(f"hf-ngsan: error: process {rank} was ended by {signal.Signals(-code).name}.", file=sys.stderr)
             return 128 - code
-    return max(codes) or (128 + signal.SIGTERM if any(codes) else 0)
+    return max(0, *codes) or (128 + signal.SIGTERM if any(codes) else 0)
 
 
 def end_with_parent() -> None:

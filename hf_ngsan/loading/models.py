@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -60,6 +61,8 @@ def derive_from(model: PreTrainedModel, names: Iterable[str]) -> None:
 
 def read_config_file(folder: str) -> dict:
     try:
+        if not (Path(folder).is_dir() or try_to_load_from_cache(folder, "config.json") or HF_HUB_OFFLINE):
+            check_hub(folder)
         return dict(PreTrainedConfig.get_config_dict(folder)[0])
     except OSError as error:
         if Path(folder).is_dir():
@@ -70,6 +73,16 @@ def read_config_file(folder: str) -> dict:
         raise ModelFolderError(
             f"There is no model folder {folder}, and no such model on the Hub was loaded {reason}."
         ) from error
+
+
+def check_hub(repo_id: str) -> None:
+    """Raises a ConnectionError if the Hub does not answer; transformers would ask again and again for half a minute."""
+    try:
+        get_hf_file_metadata(hf_hub_url(repo_id, "config.json"))
+    except OSError:  # its answer, of which transformers tells
+        pass
+    except Exception as error:
+        raise ConnectionError(f"the Hub does not answer: {one_sentence(error)}") from error
 
 
 def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedConfig:

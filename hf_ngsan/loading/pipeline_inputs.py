@@ -100,12 +100,14 @@ class ItemReader:
         elif takes_images and given.get("image") is not None:
             self.read_image(item, given)
         else:
+            if not takes_images:
+                raise ValueError(
+                    f"This model reads no images, so not {name}, but visual_features and visual_boxes, as a dataset of "
+                    "features has them (--data); hf-ngsan attach-vision gives it a vision encoder."
+                )
             got = f"a mapping with {sorted(source)}" if isinstance(source, Mapping) else type(source).__name__
-            wanted = "an image, or " if takes_images else ""
-            advice = "" if takes_images else " hf-ngsan attach-vision gives it a vision encoder."
             raise ValueError(
-                f"This model takes {wanted}a mapping with visual_features and visual_boxes; for {name} it got {got}."
-                + advice
+                f"This model takes images, or mappings with visual_features and visual_boxes; for {name} it got {got}."
             )
         return item
 

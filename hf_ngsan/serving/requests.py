@@ -38,6 +38,8 @@ MAX_EXIF_BYTES = 2**16
 """Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""
 MAX_SCANS = 100
 """Scans of a JPEG file. Progressive files have about ten; each costs a pass over all pixels, even with few bytes."""
+URL_SAFE = str.maketrans("-_", "+/")
+"""Letters of base64 in URLs (RFC 4648, section 5), which may end without "=", and those in their place."""
 START_OF_SCAN = b"\xff\xda"
 
 
@@ -162,7 +164,10 @@ class RequestReader:
             raise RequestError(413, f"The body has more than {MAX_MARKS} values.")
         try:
             options = await self.in_thread(json.loads, content)
-            return [*options.pop("images")], options
+            images = options.pop("images")
+            if not isinstance(images, list):
+                raise TypeError
+            return images, options
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
             raise RequestError(400, "Send a JSON object with a list 'images'.") from None
 
@@ -220,9 +225,13 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def from_base64(source: Any, place: int) -> bytes:
+    """Decodes base64, also in lines (RFC 2045), for URLs, and after the head of a data URL."""
     encoded = str(source)
+    if encoded.startswith("data:"):
+        encoded = encoded.partition(",")[2]
+    encoded = "".join(encoded.split()).translate(URL_SAFE).rstrip("=")
     try:
-        return base64.b64decode(encoded.partition(",")[2] if encoded.startswith("data:") else encoded, validate=True)
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except ValueError:
         raise RequestError(400, f"Image {place} is no base64; the server reads no URLs and names of files.") from None
 

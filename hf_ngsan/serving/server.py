@@ -54,6 +54,7 @@ class Batcher:
     def __init__(self, work: Callable[[list, Any], Sequence], limits: ServingLimits) -> None:
         self.work, self.limits = work, limits
         self.batches = self.images = 0
+        self.has_ended = False
         self.queue: list[Job] = []
         self.running: list[Job] = []
         self.arrived = asyncio.Event()
@@ -65,7 +66,9 @@ class Batcher:
         return sum(not job.answer.done() for job in (*self.queue, *self.running))
 
     def check_room(self, number: int) -> None:
-        """Raises a RequestError if there is no room for more waiting images."""
+        """Raises a RequestError if there is no room for more waiting images, or nothing answers them any more."""
+        if self.has_ended:
+            raise RequestError(500, "The server has stopped captioning; start it again.")
         if self.waiting + number > self.limits.waiting:
             raise RequestError(503, f"The server is busy: {self.waiting} images wait already.")
 
@@ -83,24 +86,32 @@ class Batcher:
                 job.answer.cancel()
 
     async def run(self) -> None:
-        """Answers batch after batch, until it is cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            self.running = await self.next_batch()
-            images = [job.image for job in self.running]
-            self.batches += 1
-            self.images += len(images)
-            try:
-                answers = await loop.run_in_executor(self.thread, self.work, images, self.running[0].options)
-            except Exception as error:
-                answers = [error] * len(images)
-            for job, answer in zip(self.running, answers, strict=True):
-                if job.answer.done():
-                    continue
-                if isinstance(answer, Exception):
-                    job.answer.set_exception(answer)
-                else:
-                    job.answer.set_result(answer)
+        """Answers batch after batch, until it is cancelled; if it ends otherwise, all waiting images get an error."""
+        try:
+            while True:
+                self.running = await self.next_batch()
+                await self.answer()
+        finally:
+            self.has_ended = True
+            for job in (*self.running, *self.queue):
+                if not job.answer.done():
+                    job.answer.set_exception(RuntimeError("The server has stopped captioning"))
+
+    async def answer(self) -> None:
+        loop, images = asyncio.get_running_loop(), [job.image for job in self.running]
+        self.batches += 1
+        self.images += len(images)
+        try:
+            answers = await loop.run_in_executor(self.thread, self.work, images, self.running[0].options)
+        except Exception as error:
+            answers = [error] * len(images)
+        for job, answer in zip(self.running, answers, strict=True):
+            if job.answer.done():
+                continue
+            if isinstance(answer, Exception):
+                job.answer.set_exception(answer)
+            else:
+                job.answer.set_result(answer)
 
     async def next_batch(self) -> list[Job]:
         """Returns jobs with the same options, as soon as they fill a batch or none has arrived for the waiting time.
@@ -197,8 +208,12 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
         return JSONResponse(content)
 
     @app.get("/health")
-    async def health() -> dict:
-        return {"status": "ok", "model": name, "waiting": batcher.waiting}
+    async def health() -> Response:
+        try:
+            batcher.check_room(0)
+        except RequestError as error:
+            return refusal(error.status, str(error))
+        return JSONResponse({"status": "ok", "model": name, "waiting": batcher.waiting})
 
     @app.get("/metrics")
     async def metrics() -> PlainTextResponse:
@@ -270,16 +285,18 @@ class BoundedServer(uvicorn.Server):
     Args:
         app: application of [`create_app`], or one around it, such as [`~hf_ngsan.serving.hosts.OwnHosts`].
         limits: `seconds`, and `connections`, beyond which requests get status 503.
+        options: further settings of `uvicorn.Config`, such as `log_level="info"` for an access log.
     """
 
-    def __init__(self, app: Callable, limits: ServingLimits) -> None:
+    def __init__(self, app: Callable, limits: ServingLimits, **options: Any) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 http=partial(BoundedConnection, seconds=limits.seconds),  # type: ignore[arg-type]
                 ws="none",
                 limit_concurrency=limits.connections + 1,
-                log_level="error",  # faults of requests are not logged: anybody could fill the disk
                 timeout_graceful_shutdown=math.ceil(limits.seconds),
+                # Faults of requests are not logged unless asked for: anybody could fill the disk.
+                **{"log_level": "error", **options},
             )
         )

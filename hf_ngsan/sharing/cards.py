@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 import statistics
@@ -17,7 +18,7 @@ from transformers import PreTrainedModel
 
 from ..data.errors import DataError
 from ..io.files import read_json_or_none, sha256, write_output, write_text_atomically
-from ..io.packaged import CARD, INITIALIZED_FROM, Source, licence_of, packaged_models, sources_of
+from ..io.packaged import CARD, INITIALIZED_FROM, Source, licence_of, own_model_folder, packaged_models, sources_of
 from ..loading.hub import is_of_transformers, needs_the_package, write_self_test
 from ..loading.models import ModelFolderError, auto_classes_of, find_model_folder, load_config, load_model, task_of
 from ..models.image_processing_captioning import load_image
@@ -98,7 +99,12 @@ def record(
     if file is not None:
         write_output(file, json.dumps({"model": models, **asdict(recorded)}, indent=1) + "\n")
     else:
-        kept = [other for other in read_evaluations(folder) if not is_of_the_same(other, recorded)]
+        own_model_folder(models[0])
+        kept = [
+            other
+            for other in read_evaluations(folder)
+            if not (is_of_the_same(other, recorded) and other.fingerprints == recorded.fingerprints)
+        ]
         write_evaluations(folder, [*kept, recorded])
         write_self_test(*load_model(folder), folder)
 
@@ -117,9 +123,17 @@ def read_evaluations(folder: str | Path) -> list[RecordedEvaluation]:
 
 
 def is_of_the_same(first: RecordedEvaluation, second: RecordedEvaluation) -> bool:
-    """Returns whether two evaluations have the same rows, split and settings, whatever the seed."""
-    fields = ("data", "split", "rows", "fingerprints")
-    return all(getattr(first, name) == getattr(second, name) for name in fields)
+    """Returns whether two evaluations have the same rows, and the same settings of common scores, whatever the seed."""
+    common = first.fingerprints.keys() & second.fingerprints.keys()
+    has_same_settings = all(first.fingerprints[name] == second.fingerprints[name] for name in common)
+    has_same_rows = all(getattr(first, name) == getattr(second, name) for name in ("data", "split", "rows"))
+    return has_same_rows and bool(common) and has_same_settings
+
+
+def has_same_scores(first: RecordedEvaluation, second: RecordedEvaluation) -> bool:
+    """Returns whether common scores differ by rounding alone."""
+    common = first.scores.keys() & second.scores.keys()
+    return all(math.isclose(first.scores[name], second.scores[name], rel_tol=1e-3, abs_tol=1e-6) for name in common)
 
 
 def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **given: Any) -> CardFacts:
@@ -239,6 +253,13 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
             seed=seed,
             chose_epoch=config.evaluation.metric in scores,
         )
+        for other in evaluations[:]:
+            if is_of_the_same(replace(other, rows=of_the_run.rows), of_the_run) and has_same_scores(other, of_the_run):
+                evaluations.remove(other)
+                both = {
+                    name: {**getattr(of_the_run, name), **getattr(other, name)} for name in ("scores", "fingerprints")
+                }
+                of_the_run = replace(of_the_run, **both)
         evaluations.insert(0, of_the_run)
     return [replace(evaluation, data=public_name(evaluation.data)) for evaluation in evaluations]
 

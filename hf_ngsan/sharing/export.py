@@ -9,6 +9,7 @@ from ..exporting import Captioner, check_exporter, compare
 from ..exporting.folder import write_exported_captioner, write_exported_dual_encoder
 from ..exporting.onnx_folder import write_graphs_beside
 from ..io.folders import check_new_folder, write_folder_atomically
+from ..io.packaged import own_model_folder
 from ..loading.models import find_model_folder, load_config, load_model, task_of
 from ..loading.provenance import model_fingerprint
 from ..tasks.caption_rows import load_rows, rows_for
@@ -43,6 +44,8 @@ def export_model(
     """
     if output is not None:
         check_new_folder(Path(output))
+    else:
+        own_model_folder(name)
     check_exporter()
     task, folder = task_of(load_config(name)), Path(find_model_folder(name))
     if task not in ("captioning", "retrieval"):
@@ -52,8 +55,6 @@ def export_model(
     model: Any
     model, processor = load_model(name, task)
     if output is None:
-        if not folder.is_dir():
-            raise ValueError(f"{name} is not a folder on this machine; name a new folder with --output.")
         fingerprint = model_fingerprint(model, processor) if task == "retrieval" else None
         write_graphs_beside(model.float(), processor, folder, fingerprint)
         return None

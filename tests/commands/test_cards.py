@@ -52,6 +52,20 @@ def test_the_card_of_a_run_tells_data_settings_and_scores(evaluated, tmp_path):
     assert [one.rows for one in read_evaluations(tmp_path / "model")] == [None, 4, 5]
 
 
+def test_a_split_that_chose_the_epoch_is_told_once(run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    [before] = collect_card_facts(folder).evaluations
+    words = ["evaluate", "--model", str(folder), "--data", SPEC, "--split", "validation", "--record"]
+    for settings in ([], ["--num-beams", "1"]):
+        assert main([*words, *settings]) == 0
+    found, by_one_beam = collect_card_facts(folder).evaluations
+    assert (found.chose_epoch, by_one_beam.chose_epoch) == (True, False)
+    assert before.fingerprints.items() <= found.fingerprints.items()
+    assert {name: found.scores[name] for name in before.scores} == pytest.approx(before.scores)
+    assert found.scores.keys() == by_one_beam.scores.keys()
+
+
 def test_scores_are_those_of_the_best_model_whatever_the_history_says(run, config, tmp_path):
     """The initial model of the second run stays its best."""
     started, rate = tmp_path / "started", ["training.learning_rate=10", "training.warmup_epochs=0"]

@@ -27,6 +27,8 @@ def test_what_cannot_be_served(scene_captioner, captioner, tmp_path, capsys, mon
     assert str(tmp_path / "gone") in fails(capsys, "serve", "--model", tmp_path / "gone")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         fails(capsys, "serve", "--model", captioner, "--port", taken.getsockname()[1])
+    for setting in ("ws=auto", "port=1", "unheard=1", "log_level=loud"):
+        fails(capsys, "serve", "--uvicorn", setting)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "hf-ngsan[serve]" in fails(capsys, "serve", "--model", captioner)
 
@@ -35,8 +37,8 @@ def test_every_option_reaches_the_server(captioner, monkeypatch):
     asked = {}
 
     class Server:
-        def __init__(self, app, limits):
-            asked["limits"], asked["app"] = limits, app
+        def __init__(self, app, limits, **options):
+            asked.update(limits=limits, app=app, uvicorn=options)
 
         def run(self, sockets):
             sockets[0].close()
@@ -54,6 +56,7 @@ def test_every_option_reaches_the_server(captioner, monkeypatch):
     address, bounds = "--host localhost --port 8001", "--batch-size 2 --wait-ms 3 --max-images 4 --max-bytes 5"
     more = "--max-pixels 6 --max-cost 7 --max-seconds 8 --max-connections 9 --engine auto"
     more += " --allowed-host Captions.example. --allowed-host 192.0.2.7"
+    more += " --max-waiting 10 --uvicorn log_level=info backlog=11"
     assert main(["serve", "--model", str(captioner), *address.split(), *bounds.split(), *more.split()]) == 0
     assert asked["address"] == ("localhost", 8001)
     assert asked["engine"] == ("NGSANForConditionalGeneration", "NGSANProcessor", "auto")
@@ -65,6 +68,7 @@ def test_every_option_reaches_the_server(captioner, monkeypatch):
         ("evil.example", 400),
     ):
         assert client.get("/health", headers={"Host": host}).status_code == status, host
+    assert asked["uvicorn"] == {"log_level": "info", "backlog": 11}
     assert asked["limits"] == ServingLimits(
         request_bytes=5,
         images=4,
@@ -72,6 +76,7 @@ def test_every_option_reaches_the_server(captioner, monkeypatch):
         cost=7,
         seconds=8,
         connections=9,
+        waiting=10,
         batch_size=2,
         wait_ms=3,
     )

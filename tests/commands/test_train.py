@@ -1,8 +1,13 @@
 """`hf-ngsan train`: what it leaves behind, and one clear sentence for everything a user can get wrong."""
 
+import dataclasses
+
 import yaml
 
 from hf_ngsan.cli import main
+from hf_ngsan.commands.train import keys_of_sections
+from hf_ngsan.tasks import task_class
+from hf_ngsan.tasks.registry import TASKS as TASK_NAMES
 from hf_ngsan.training.loop import TrainingLoop
 from tests.tables import each_row
 from tests.tasks import tiny, tiny_retrieval
@@ -92,6 +97,14 @@ def test_training_mistakes(config, tmp_path, capsys, overrides, words):
     for word in words:
         assert word in message
     assert not (tmp_path / "run").exists()
+
+
+def test_the_keys_that_are_known_before_torch_is_there_are_those_of_the_tasks():
+    keys: dict[str, set[str]] = {}
+    for kind in (task_class(task).config_class for task in TASK_NAMES):
+        for section, settings in kind.sections().items():
+            keys.setdefault(section, set()).update(field.name for field in dataclasses.fields(settings))
+    assert keys_of_sections() == keys
 
 
 def captioning(folder, **training):

@@ -15,4 +15,4 @@ def fails_naming(*facts: object) -> Iterator[None]:
         yield
     message = str(error.value)
     assert [fact for fact in map(str, facts) if fact not in message] == []
-    assert "\n" not in message and message.endswith(".")
+    assert "\n" not in message and message.endswith((".", "?"))

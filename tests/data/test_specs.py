@@ -39,6 +39,7 @@ def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
     ("spec", "facts"),
     [
         ("coco", ["'coco'", "scenes", "coco-layout:DIR", "features:DIR"]),
+        ("image:photos", ["image:photos", "images?"]),
         ("scenes:sise=3", ["'sise'", "size, validation, test, seed, images, image_size"]),
         ("scenes:size=many", ["size", "'many'", "whole number"]),
         ("scenes:size=3,size=4", ["'size'", "once"]),

@@ -29,6 +29,7 @@ from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
 from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
 from hf_ngsan.metrics.diagnostics import is_bad_ending
 from hf_ngsan.tasks import load_training_config
+from tests.commands.running import fails
 from tests.guests.tiny import save, tiny
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner
@@ -95,6 +96,18 @@ def test_all_that_transformers_loads_takes_its_folder_and_asks_nobody(caption, f
         "TokenizersBackend",
     ]  # fmt: skip
     assert asked == []
+
+
+def test_a_packaged_model_is_not_written_into(tmp_path, monkeypatch, capsys):
+    installed = tmp_path / "site-packages" / "hf_ngsan"
+    folder = shutil.copytree(ROOT / "checkpoints" / "ngsan-scenes", installed / "checkpoints" / "ngsan-scenes")
+    monkeypatch.setattr("hf_ngsan.io.packaged.PACKAGE", installed)
+    before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
+    for name in ("ngsan-scenes", folder):
+        data = ["--data", "scenes:size=1,validation=2,test=2"]
+        for command in (["evaluate", *data, "--record"], ["calibrate", *data], ["export"]):
+            assert "cp -r" in fails(capsys, *command, "--model", name), command
+    assert {file: file.stat().st_mtime_ns for file in folder.iterdir()} == before
 
 
 def test_captioners_of_scenes_are_small_of_seed_0_and_as_good_as_their_record(capsys):

@@ -36,6 +36,7 @@ SAYS = "import os; open(os.environ['HF_NGSAN_MESSAGES'] + '/' + os.environ['RANK
 ENDS = {
     "done": ("pass", 0, ""),
     "wrong": (SAYS + "os._exit(2)", 2, "hf-ngsan: error: what is wrong.\n"),
+    "ended": ("import os; os.kill(os.getpid(), 15)", 143, ""),
     "killed": (
         "import os, time; time.sleep(100) if os.environ['RANK'] == '0' else os.kill(os.getpid(), 9)",
         137,

@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import save_file
 
 from hf_ngsan import save_for_hub
+from hf_ngsan.data import DataError, load_data
 from hf_ngsan.guests.dual_encoders import EXPORTED_SETTINGS, TOWERS, ExportedModel
 from hf_ngsan.io.folders import write_folder_atomically
 from hf_ngsan.loading.confidence import Confidence
@@ -53,7 +54,7 @@ def test_a_runs_folder_stands_for_its_best_or_else_its_last_model(run, tmp_path)
 
 def test_a_name_of_the_hub_is_left_alone_and_a_wrong_path_is_not_taken_for_one(tmp_path):
     assert find_model_folder("someone/captioner") == "someone/captioner"
-    for wrong in (tmp_path / "absent", "absent", "./absent", "tests/absent"):
+    for wrong in (tmp_path / "absent", "absent", "./absent", "tests/absent", "runs/absent"):
         with pytest.raises(FileNotFoundError, match="absent"):
             find_model_folder(wrong)
 
@@ -113,6 +114,22 @@ def test_an_exported_dual_encoder_is_known_by_its_graphs(dual_encoder, tmp_path,
         assert isinstance(model, ExportedModel)
         fingerprints.add(model_fingerprint(model, processor))
     assert len(fingerprints) == 2
+
+
+def test_a_name_like_that_of_a_model_brings_it_to_mind(captioner):
+    for wrong, right in (("ngsan-flikr8k", "ngsan-flickr8k"), (captioner.with_name("captionr"), captioner)):
+        with pytest.raises(FileNotFoundError, match=rf"{right}\?$"):
+            find_model_folder(wrong)
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("hf_ngsan.loading.models.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it was asked again"))
+    assert "127.0.0.1" not in refusal("someone/captioner")
+    with pytest.raises(DataError, match="someone/photos"):
+        load_data("images:someone/photos", "train")
 
 
 def test_a_captioner_without_a_calibration_has_no_confidence(captioner):

@@ -81,8 +81,13 @@ def test_files_and_base64_are_captioned(client, captions):
     files = [("files", (f"{place}.png", content)) for place, content in enumerate(FILES)]
     answer = client.post("/caption", files=files)
     assert answer.status_code == 200 and answer.json() == {"captions": captions}
-    for prefix in ("", "data:image/png;base64,"):
-        answer = client.post("/caption", json={"images": [prefix + in_base64(content) for content in FILES]})
+    for encode in (
+        in_base64,
+        lambda content: f"data:image/png;base64,{in_base64(content)}",
+        lambda content: base64.encodebytes(content).decode(),  # in lines
+        lambda content: base64.urlsafe_b64encode(content).decode().rstrip("="),
+    ):
+        answer = client.post("/caption", json={"images": list(map(encode, FILES))})
         assert answer.status_code == 200 and answer.json() == {"captions": captions}
 
 
@@ -120,6 +125,8 @@ BAD = {
 BAD_JSON = {
     "no images": ({"images": []}, 400),
     "no list": ({"images": 7}, 400),
+    "a string": ({"images": ENCODED}, 400),
+    "a mapping": ({"images": {ENCODED: ENCODED}}, 400),
     "too many images": ({"images": [ENCODED] * 9}, 413),
     "no base64": ({"images": ["*"]}, 400),
     "no text": ({"images": [7]}, 400),
@@ -286,6 +293,18 @@ def test_a_model_that_fails_costs_its_own_batch(failure):
         assert ("--batch-size" in said) == isinstance(failure, MemoryError)
         again = client.post("/caption", files={"files": FILES[0]})
         assert (again.status_code, again.json()) == (200, {"captions": ["well"]})
+
+
+def test_a_server_that_captions_no_longer_says_so():
+    """A panic of Rust, as in tokenizers, is no Exception."""
+
+    def panic(images):
+        raise type("PanicException", (BaseException,), {})
+
+    with TestClient(create_app(scripted(panic), ServingLimits()), raise_server_exceptions=False) as client:
+        assert client.post("/caption", files={"files": FILES[0]}).status_code == 500
+        assert client.get("/health").status_code == 500
+        assert client.post("/caption", files={"files": FILES[0]}).status_code == 500
 
 
 def test_captions_that_nobody_waits_for_are_given_up_at_the_next_step(monkeypatch):

@@ -125,6 +125,11 @@ def test_answers_in_parts_do_not_wait_for_each_other():
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+def test_settings_of_uvicorn_are_taken():
+    config = BoundedServer(FastAPI(), ServingLimits(connections=4), log_level="info", root_path="/captions").config
+    assert (config.limit_concurrency, config.log_level, config.root_path) == (5, "info", "/captions")
+
+
 def photo_request(*more: str) -> bytes:
     body = json.dumps({"images": [base64.b64encode(FILES[0]).decode()]}).encode()
     lines = ("POST /caption HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}")

@@ -207,7 +207,15 @@ def check_hub(name: str) -> None:
     """Raises a DataError if the Hub cannot be reached, without the long retries of the datasets library."""
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
         return
-    info = HfApi().dataset_info(name, timeout=HUB_SECONDS)
+    try:
+        info = HfApi().dataset_info(name, timeout=HUB_SECONDS)
+    except Exception as error:
+        if isinstance(error, OSError):  # the Hub's answer
+            raise
+        raise DataError(
+            f"There is no folder {name}, and the Hub, where a dataset may have this name, does not answer; give the "
+            "folder of the photographs, as images:FOLDER."
+        ) from error
     check_configs(info.card_data.get("configs") if info.card_data else None, name)
 
 
