@@ -415,7 +415,7 @@ class CompetingFinishedBeams(LogitsProcessor):
     """Continues a finished caption with padding, at no cost, so that it stays a beam while it is among the best."""
 
     def __init__(self, eos_token_ids: torch.Tensor, pad_token_id: int):
-        self.eos_token_ids = eos_token_ids  # on the device, since a copy at every word would wait for the work before it
+        self.eos_token_ids = eos_token_ids  # on the device: a copy at every word would wait for the work before it
         self.pad_token_id = pad_token_id
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:

@@ -127,11 +127,12 @@ def test_frozen_parts_stay_frozen_whatever_a_task_does(tmp_path):
         loop = make_loop(config, kind)
         [part] = config.training.freeze
         frozen = {*loop.bare_model.get_submodule(part).parameters()}
-        for loop.progress.stage in range(len(loop.stages)):
+        for number, stage in enumerate(loop.stages):
+            loop.progress.stage = number
             loop.prepare_stage()
             trained = {weight for weight in loop.bare_model.parameters() if weight.requires_grad}
             optimized = {weight for group in loop.optimizer.param_groups for weight in group["params"]}
-            assert frozen and trained and trained <= optimized - frozen, (part, loop.stage.name)
+            assert frozen and trained and trained <= optimized - frozen, (part, stage.name)
 
 
 def test_the_start_of_a_stage_is_the_best_model_of_this_training(tmp_path):

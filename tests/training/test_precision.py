@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from torch.nn.modules.module import register_module_forward_hook
 from accelerate.state import AcceleratorState, GradientState, PartialState
+from torch.nn.modules.module import register_module_forward_hook
 
 from hf_ngsan.data import load_data
 from hf_ngsan.data.collator import visual_arguments

@@ -175,7 +175,10 @@ def test_layers_are_not_computed_again_with_other_masks():
         Contrastive().prepare(model, [], Update(0, 0))
 
 
-@each_row("options", [{}, {"is_causal": True}, {"scale": 0.3}, {"mask": "bool"}, {"mask": "float", "scale": 2}, {"enable_gqa": True}])
+@each_row(
+    "options",
+    [{}, {"is_causal": True}, {"scale": 0.3}, {"mask": "bool"}, {"mask": "float", "scale": 2}, {"enable_gqa": True}],
+)
 def test_attention_is_softmax_with_a_mask_of_its_own(options):
     options, generator = dict(options), torch.Generator().manual_seed(0)
     query, key, value = torch.randn(3, 2, 4, 5, 8, generator=generator).double()
