@@ -235,7 +235,8 @@ class RowDropout(TorchFunctionMode):
             scores = scores.masked_fill(~attn_mask, -torch.inf)
         elif attn_mask is not None:
             scores = scores + attn_mask
-        return self.dropout(scores.softmax(-1), dropout_p) @ value
+        weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+        return self.dropout(weights, dropout_p).to(value.dtype) @ value
 
     def uniform(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns numbers in [0, 1) in the shape of a tensor, float32."""
