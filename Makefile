@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test slow nightly newest oldest drift lint format benchmarks clean
+.PHONY: help install demo docs test slow nightly processors newest oldest drift lint format benchmarks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,8 +44,15 @@ slow: $(VENV)/installed-test  ## run the slow tests: processes, kills, clusters,
 	$(BIN)/python -m tests.transformers_suite
 	$(BIN)/python -m pytest -q -m "slow and not nightly" --numprocesses $(TEST_PROCESSES) --dist loadfile
 
-nightly: drift oldest  ## run what takes hours: strange input, kills at every operation, other versions
+nightly: drift oldest processors  ## run what takes hours: strange input, kills at every operation, other versions
 	$(BIN)/python -m pytest -q -m nightly --numprocesses $(TEST_PROCESSES) --dist loadfile
+
+# Results differ in the last digits between processors and numbers of threads; no test depends on them.
+processors: $(VENV)/installed-test  ## run the fast tests with other instruction sets, on one thread and on two
+	for set in ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2; do for threads in 1 2; do \
+	  echo "$$set, $$threads threads"; \
+	  env $$set OMP_NUM_THREADS=$$threads $(BIN)/python -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile || exit 1; \
+	done; done
 
 # As users install it, without constraints; a wheel in an environment of its own, in build/.
 newest: $(VENV)/installed-test  ## the newest releases that pyproject.toml allows: a first use from a wheel, and the tests

@@ -95,7 +95,7 @@ class ClipScore:
     @torch.inference_mode()
     def embed_images(self, images: Sequence[Any]) -> np.ndarray:
         inputs = self.encoder.image_inputs(list(images))
-        return self.encoder.embed_images(inputs).double().cpu().numpy()
+        return self.encoder.embed_images(inputs).cpu().double().numpy()  # MPS has no float64
 
     @torch.inference_mode()
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
@@ -109,7 +109,7 @@ class ClipScore:
                 )
         batches = (texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size))
         embeddings = [self.encoder.embed_texts(self.encoder.text_inputs(batch)) for batch in batches]
-        return torch.cat(embeddings).double().cpu().numpy()
+        return torch.cat(embeddings).cpu().double().numpy()
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

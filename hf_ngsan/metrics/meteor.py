@@ -67,6 +67,7 @@ class PreparedCaption:
 
     words: tuple[str, ...]
     phrases: list[tuple[int, int, int]]
+    synsets: dict[str, frozenset[str]]  # of the words that have some
     word_places: dict[str, list[int]] = field(init=False, default_factory=dict)
     stem_places: dict[str, list[int]] = field(init=False, default_factory=dict)
     phrase_places: dict[int, list[tuple[int, int]]] = field(init=False, default_factory=dict)
@@ -141,7 +142,11 @@ class MeteorScorer:
         """Prepares captions; a reference that is used again needs it once."""
         words_of = [split_words(caption, self.lexicon) for caption in captions]
         phrases_of = self.paraphrases.phrases_of(words_of)
-        return [PreparedCaption(tuple(words), phrases) for words, phrases in zip(words_of, phrases_of, strict=True)]
+        synsets_of = self.lexicon.synsets_of
+        return [
+            PreparedCaption(tuple(words), phrases, {word: found for word in words if (found := synsets_of(word))})
+            for words, phrases in zip(words_of, phrases_of, strict=True)
+        ]
 
     def statistics(
         self, captions: Sequence[PreparedCaption], references: Sequence[Sequence[PreparedCaption]]
@@ -168,10 +173,9 @@ class MeteorScorer:
             for start in caption.stem_places.get(stem(word), ()):
                 if start not in same:
                     matches.append(Match(start, 1, place, 1, STEM))
-            are_synonyms = self.lexicon.synonyms[word]
-            synonyms = [word for word in caption.word_places if are_synonyms[word]]
-            if synonyms:
-                places = sorted(start for word in synonyms for start in caption.word_places[word])
+            if synsets := reference.synsets.get(word):
+                others = (other for other, theirs in caption.synsets.items() if not synsets.isdisjoint(theirs))
+                places = sorted(start for other in others if other != word for start in caption.word_places[other])
                 matches += [Match(start, 1, place, 1, SYNONYM) for start in places]
             found.append(matches)
         paraphrases_of = self.paraphrases.paraphrases_of

@@ -12,10 +12,9 @@ import importlib.util
 import re
 import zipfile
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -94,17 +93,6 @@ def meteor_folder() -> Path:
     if package is None or package.submodule_search_locations is None:
         raise FileNotFoundError("METEOR needs the package pycocoevalcap: pip install 'hf-ngsan[eval]'.")
     return Path(next(iter(package.submodule_search_locations)), "meteor")
-
-
-class Remembered(dict[str, Any]):
-    """A function of a word whose results are remembered: faster than `lru_cache`."""
-
-    def __init__(self, function: Callable[[str], Any]) -> None:
-        self.function = function
-
-    def __missing__(self, word: str) -> Any:
-        self[word] = self.function(word)
-        return self[word]
 
 
 def split_words(text: str, lexicon: "Lexicon") -> list[str]:
@@ -228,11 +216,7 @@ class Lexicon:
         self.abbreviations = frozenset(line.split()[0] for line in listed if "#NUMERIC_ONLY#" not in line)
         self.numeric_abbreviations = frozenset(line.split()[0] for line in listed if "#NUMERIC_ONLY#" in line)
         self.synsets_of = lru_cache(maxsize=2**16)(self.find_synsets)
-        self.synonyms = Remembered(lambda word: Remembered(lambda other: self.are_synonyms(word, other)))
-        """`synonyms[word][other]`: whether two words are synonyms."""
-
-    def are_synonyms(self, word: str, other: str) -> bool:
-        return word != other and not self.synsets_of(word).isdisjoint(self.synsets_of(other))
+        """The synsets of a word; two words that share one are synonyms."""
 
     def find_synsets(self, word: str) -> frozenset[str]:
         """Returns the numbers of the synsets of a word and of the words that it may be a form of."""

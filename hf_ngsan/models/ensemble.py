@@ -112,7 +112,7 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
             kwargs["mean"] = mean = MeanLogProbabilities()
             kwargs["logits_processor"] = LogitsProcessorList([mean, *(kwargs.get("logits_processor") or [])])
             if getattr(self.config, "finished_beams", "aside") == "compete":
-                kwargs |= competing_finished_beams(kwargs, self.generation_config)
+                kwargs |= competing_finished_beams(kwargs, self.generation_config, self.device)
         return super().generate(inputs, *args, **kwargs)
 
     @accepts_old_cache_name

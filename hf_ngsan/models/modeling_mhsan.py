@@ -79,8 +79,8 @@ class MultiHeadPooling(nn.Module):
         scores = self.scores(self.activation(self.hidden(self.dropout(states)))).mT
         if mask is not None:
             scores = scores.masked_fill(mask[:, None] == 0, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(-1)
-        return (weights @ states).flatten(1), weights
+        weights = scores.softmax(-1, dtype=torch.float32)
+        return (weights.to(states.dtype) @ states).flatten(1), weights
 
 
 def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: int) -> torch.Tensor:

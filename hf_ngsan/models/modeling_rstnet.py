@@ -414,23 +414,22 @@ class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
 class CompetingFinishedBeams(LogitsProcessor):
     """Continues a finished caption with padding, at no cost, so that it stays a beam while it is among the best."""
 
-    def __init__(self, eos_token_ids: list[int], pad_token_id: int):
-        self.eos_token_ids = eos_token_ids
+    def __init__(self, eos_token_ids: torch.Tensor, pad_token_id: int):
+        self.eos_token_ids = eos_token_ids  # on the device: a copy at every word would wait for the work before it
         self.pad_token_id = pad_token_id
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        ends = torch.tensor(self.eos_token_ids, device=input_ids.device)
-        finished = torch.isin(input_ids[:, 1:], ends).any(-1, keepdim=True)
+        finished = torch.isin(input_ids[:, 1:], self.eos_token_ids).any(-1, keepdim=True)
         only_padding = torch.full_like(scores, -float("inf"))
         only_padding[:, self.pad_token_id] = 0
         return torch.where(finished, only_padding, scores)
 
 
-def competing_finished_beams(given: dict, defaults: GenerationConfig) -> dict:
+def competing_finished_beams(given: dict, defaults: GenerationConfig, device: torch.device) -> dict:
     """Returns arguments of `generate()` that replace given ones and let finished captions compete."""
     settings = given.get("generation_config") or defaults
     end = given.get("eos_token_id", settings.eos_token_id)
-    ends = [end] if isinstance(end, int) else list(end or [])
+    ends = torch.tensor([end] if isinstance(end, int) else list(end or []), dtype=torch.long, device=device)
     compete = CompetingFinishedBeams(ends, given.get("pad_token_id", settings.pad_token_id))
     return {
         "eos_token_id": None,
@@ -481,7 +480,7 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
             raise ValueError("return_visualness=True needs return_dict_in_generate=True.")
         num_beams = kwargs.get("num_beams", settings.num_beams) or 1
         if self.config.finished_beams == "compete" and num_beams > 1:
-            kwargs |= competing_finished_beams(kwargs, self.generation_config)
+            kwargs |= competing_finished_beams(kwargs, self.generation_config, self.device)
         visual = {name: kwargs[name] for name in VISUAL_INPUTS if name in kwargs}
         if inputs is not None:
             visual["visual_features"] = inputs

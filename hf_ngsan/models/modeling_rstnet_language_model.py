@@ -74,7 +74,8 @@ class WordPositions(nn.Module):
         """Returns codes `(batch_size or 1, length, hidden_size)` of positions, counted from 0."""
         if self.table is None:
             return sinusoids(position_ids, self.hidden_size).to(dtype)
-        if not torch.compiler.is_compiling() and int(position_ids.max()) >= self.max_length:
+        words = (position_ids if attention_mask is None else attention_mask).shape[-1]  # known without the device
+        if words > self.max_length and not torch.compiler.is_compiling() and int(position_ids.max()) >= self.max_length:
             raise ValueError(
                 f"A caption of {int(position_ids.max()) + 1} tokens is longer than the model's table of positions, "
                 f"max_position_embeddings={self.max_length}."
@@ -314,9 +315,10 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         """Runs the text encoder over words; returns its last states `(batch_size, length, size)`."""
         batch_size, length = input_ids.shape
         if self.config.language_attention == "bidirectional":  # as the release: padding included, from position 0
-            if length > 1 or self.training or torch.compiler.is_compiling():
-                return self.text_encoder(**self.word_embeddings(input_ids)).last_hidden_state
             # In decoding it sees one word a caption: each distinct one is encoded once, as beams have many in common.
+            # An accelerator would wait for their number.
+            if length > 1 or self.training or torch.compiler.is_compiling() or input_ids.device.type != "cpu":
+                return self.text_encoder(**self.word_embeddings(input_ids)).last_hidden_state
             distinct, places = input_ids.unique(return_inverse=True)
             return self.text_encoder(**self.word_embeddings(distinct[:, None])).last_hidden_state[places[:, 0]]
         embeddings: Any = getattr(self.text_encoder, "embeddings", None)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.functional import pad
 from transformers.generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
@@ -26,7 +27,8 @@ class Rewriting(LogitsProcessor):
         self.sequences = sequences
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        chosen = self.sequences[:, input_ids.shape[1], None]
+        place = min(input_ids.shape[1], self.sequences.shape[1] - 1)  # on MPS `generate()` takes one step more
+        chosen = self.sequences[:, place, None]
         return torch.full_like(scores, float("-inf")).scatter_(1, chosen, 0.0)  # type: ignore[return-value]
 
 
@@ -45,7 +47,9 @@ class Rewritten(StoppingCriteria):
 def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: torch.Tensor) -> torch.Tensor:
     """Returns log-probabilities `(B * C, new_tokens)` of new tokens of `sequences` `(B * C, length)`; 0 behind ends."""
     number = len(next(value for value in inputs.values() if torch.is_tensor(value)))
-    with torch.random.fork_rng(devices=[]):  # one token is left at each step, but it is drawn
+    device = sequences.device
+    forked = [] if device.type == "cpu" else [device]
+    with torch.random.fork_rng(forked, device_type=device.type):  # one token is left at each step, but it is drawn
         found = model.generate(
             **inputs,
             num_beams=1,
@@ -57,9 +61,10 @@ def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: to
             output_logits=True,
             return_dict_in_generate=True,
         )
-    logits = torch.stack(found.logits, dim=1).float()
-    tokens = sequences[:, sequences.shape[1] - logits.shape[1] :]
-    values = logits.log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
+    tokens = sequences[:, found.sequences.shape[1] - len(found.logits) :]
+    logits = torch.stack(found.logits[: tokens.shape[1]], dim=1).float()  # they stop at the last end token
+    values = logits.log_softmax(-1).gather(-1, tokens[:, : logits.shape[1], None]).squeeze(-1)
+    values = pad(values, (0, tokens.shape[1] - values.shape[1]))
     values = values.masked_fill(behind_end(tokens, model.generation_config.eos_token_id), 0.0)
     if not values.isfinite().all():
         raise RuntimeError("the model gives log-probabilities that are not finite; its weights may be damaged")

@@ -90,9 +90,12 @@ def record(
 ) -> None:
     """Writes an evaluation of [`~hf_ngsan.tasks.evaluate`] into the model's folder, for its card, or into a file.
 
-    In the folder it replaces one of the same rows and settings, and a self-test is written too.
+    In the folder it replaces one of the same rows and settings, and a self-test is written too. A ValueError says that
+    several models, an ensemble, have no folder of their own.
     """
     models = [models] if isinstance(models, str) else models
+    if file is None and len(models) > 1:
+        raise ValueError("The scores of an ensemble belong to none of its models; give file=FILE to write them there.")
     folder = Path(find_model_folder(models[0]))
     facts: Any = {"rows": evaluation.rows, "scores": dict(evaluation.scores), "fingerprints": evaluation.fingerprints}
     recorded = RecordedEvaluation(data, split, **facts, weights=weights_checksum(folder))

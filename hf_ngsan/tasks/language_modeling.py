@@ -96,7 +96,8 @@ def evaluate_language_model(
         targets = labels != IGNORED_LABEL
         losses = -log_probs.gather(-1, labels.clamp(min=0)[..., None])[..., 0] * targets
         right = (log_probs.argmax(-1) == labels) & targets
-        sums = torch.stack([losses.double().sum(-1), right.sum(-1).double(), targets.sum(-1).double()], dim=-1)
+        values = torch.stack([losses, right.to(losses), targets.to(losses)]).cpu().double()  # MPS has no float64
+        sums = values.sum(-1).mT
         return [tuple(part.sum(0).tolist()) for part in sums.split([len(texts) for texts in of_rows])]
 
     measured = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")

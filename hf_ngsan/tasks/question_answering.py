@@ -293,7 +293,8 @@ class VisualQuestionAnsweringTask(Task):
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         answerer: Any = model
-        answerer.get_input_embeddings().requires_grad_(self.config.training.train_word_vectors)
+        if not self.config.training.train_word_vectors:
+            answerer.get_input_embeddings().requires_grad_(False)
         return [Stage("answers", AnswerScores(), self.config.training)]
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:

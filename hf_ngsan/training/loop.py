@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs, gather_object
+from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list, gather_object
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, ProcessorMixin
@@ -26,7 +26,14 @@ from ..io.messages import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
 from .batches import MicroBatch, UpdateBatches, gather_rows, update_loader
 from .config import ConfigError
-from .optimizer import WeightAverage, learning_rate_at, load_weights, make_optimizer, trained_weights_of_vision
+from .optimizer import (
+    WeightAverage,
+    freeze,
+    learning_rate_at,
+    load_weights,
+    make_optimizer,
+    trained_weights_of_vision,
+)
 from .output_folder import (
     BEST_SCORES,
     HISTORY,
@@ -71,6 +78,7 @@ class TrainingLoop:
         self.config, self.settings = task.config, task.config.training
         self.greater_is_better, self.unit = task.greater_is_better, task.unit
         self.stages = task.stages(model, processor, rows)
+        freeze(model, self.settings.freeze)  # after all that a task does
         self.collator = task.collator(processor)
         self.data_identity = task.identity(model, processor, rows)
         self.make_sampler = task.sampler(rows)
@@ -93,12 +101,17 @@ class TrainingLoop:
         self.prepare_stage()
 
     def prepare_stage(self) -> None:
+        """Freezes weights that the stage does not train; those that the optimizer lacks stay frozen."""
         if self.stage.prepare is not None:
             self.stage.prepare(self.bare_model)
+            trained = {weight for group in self.optimizer.param_groups for weight in group["params"]}
+            for weight in {*self.bare_model.parameters()} - trained:
+                weight.requires_grad_(False)
 
     def resume(self) -> bool:
         """Goes back to the newest intact checkpoint; False if the run has none."""
-        folder = self.checkpoints.newest_intact()
+        chosen = [self.checkpoints.newest_intact() if self.accelerator.is_main_process else None]
+        [folder] = broadcast_object_list(chosen)  # from the main process, which alone holds the folder's lock
         if folder is None:
             return False
         self.progress = read_checkpoint(folder, self.data_identity, self.trained_objects())
@@ -155,10 +168,13 @@ class TrainingLoop:
         self.start_clock()
 
     def keep_start_of_next_stage(self) -> Path:
-        """Returns the folder of the finished stage's best model, written once: in the next stage `best` may improve."""
+        """Returns the folder of the finished stage's best model, written once: in the next stage `best` may improve.
+
+        It is written again if it comes from other losses: an earlier run, whose checkpoints were deleted, wrote it.
+        """
         folder = self.output_dir / self.stage.name
         best = self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
-        ended = {"step": self.progress.step}
+        ended = {"step": self.progress.step, "losses": [entry["loss"] for entry in self.progress.history]}
 
         def fill(new: Path) -> None:
             shutil.copytree(best, new, dirs_exist_ok=True)

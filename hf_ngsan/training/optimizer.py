@@ -29,12 +29,16 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 def adapt(model: PreTrainedModel, config: TrainingConfig) -> None:
-    """Adds the adapters of the section `lora`, and stops the training of what `training.freeze` names."""
+    """Adds the adapters of the section `lora`."""
     if config.lora.rank is not None:
         if not is_guest(model.config):
             raise ConfigError("lora is for models of transformers; leave the section out.")
         add_adapters(model, config.lora)
-    for name in config.training.freeze:
+
+
+def freeze(model: PreTrainedModel, names: Iterable[str]) -> None:
+    """Stops the training of what `training.freeze` names."""
+    for name in names:
         frozen = [
             parameter
             for known, parameter in model.named_parameters()

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 TRAINING_CONFIG = "training_config.yaml"
 HISTORY = "history.jsonl"
 BEST_SCORES = "best_scores.json"  # in the folder `best`: its epoch, 0 for the initial model, and its scores
-STAGE_FILE = "end_of_stage.json"  # in the folder of a stage's best model: the stage's last update
+STAGE_FILE = "end_of_stage.json"  # in the folder of a stage's best model: the stage's last update, and losses
 PROGRESS = "progress.json"
 LOCK = ".lock"
 
@@ -118,6 +118,7 @@ def write_checkpoint(folder: Path, progress: TrainingProgress, data: dict, train
 def read_checkpoint(folder: Path, data: dict, trained: TrainedObjects) -> TrainingProgress:
     """Loads a checkpoint; raises a CheckpointError if it is of another model, or of other data than `data`."""
     model, optimizer, average, scaler = trained
+    settings = [{**group} for group in optimizer.param_groups]
     state = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
     for name, value in data.items():
         if state["data"].get(name, value) != value:
@@ -129,6 +130,8 @@ def read_checkpoint(folder: Path, data: dict, trained: TrainedObjects) -> Traini
         load_model(model, str(folder / "model.safetensors"))
         states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
         optimizer.load_state_dict(states["optimizer"])
+        for group, own in zip(optimizer.param_groups, settings, strict=True):
+            group.update(own)  # rates are those of this training config
         if scaler is not None:
             scaler.load_state_dict(states["scaler"])
         if average is not None:

@@ -135,7 +135,8 @@ class Stage:
     """A part of a run with one objective and one schedule.
 
     `prepare` is called with the model when the stage begins or resumes, to freeze weights that it does not train. The
-    optimizer holds all weights that are trainable before the first stage.
+    optimizer holds all weights that are trainable before the first stage, but for those of `training.freeze`; no stage
+    trains others.
     """
 
     name: str  # also that of the folder of its best model if another stage follows

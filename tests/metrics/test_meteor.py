@@ -64,6 +64,16 @@ def test_scores_are_those_of_the_program(scorer):
     assert module.meteor_scores(statistics.sum(axis=0)) == pytest.approx(0.3887662972078962, abs=1e-12)
 
 
+def test_scoring_keeps_no_table_that_grows(scorer):
+    def sizes():
+        parts = (scorer, scorer.lexicon, scorer.paraphrases)
+        return [len(value) for part in parts for value in vars(part).values() if isinstance(value, dict)]
+
+    before = sizes()
+    scorer.statistics(scorer.prepare(["a man rode"]), [scorer.prepare(["driving a cat", "a person"])])
+    assert sizes() == before
+
+
 def test_words_are_those_of_the_program(scorer):
     cases = {
         "Hello, World! it's 3,000.50": ["hello", ",", "world", "!", "it", "'s", "3,000.50"],

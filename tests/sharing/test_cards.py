@@ -6,7 +6,17 @@ from dataclasses import replace
 import pytest
 
 from hf_ngsan.loading.models import ModelFolderError
-from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, body, collect_card_facts, public, template, usage
+from hf_ngsan.sharing.cards import (
+    CardFacts,
+    RecordedEvaluation,
+    body,
+    collect_card_facts,
+    public,
+    record,
+    template,
+    usage,
+)
+from hf_ngsan.training.task import Evaluation
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner
@@ -38,6 +48,15 @@ def test_scores_over_seeds_stand_beside_those_of_the_model(tmp_path):
 def test_a_value_is_text_unless_the_template_says_otherwise(expression, text):
     environment = template().environment
     assert environment.from_string("{{ " + expression + " }}").render(value="<hr>") == text
+
+
+def test_scores_of_an_ensemble_go_into_no_folder_of_one_of_its_models(folder, tmp_path):
+    evaluation = Evaluation({"cider_d": 1.0})
+    with pytest.raises(ValueError, match="file"):
+        record([str(folder)] * 2, "scenes", "test", evaluation)
+    assert not (folder / "evaluations.json").exists()
+    record([str(folder)] * 2, "scenes", "test", evaluation, file=tmp_path / "scores.json")
+    assert json.loads((tmp_path / "scores.json").read_text())["model"] == [str(folder)] * 2
 
 
 @pytest.fixture

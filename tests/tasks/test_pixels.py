@@ -64,7 +64,8 @@ def test_the_vision_part_is_trained_and_saved(trained):
     moved = {
         name: not torch.equal(after[name], value)
         for name, value in before.state_dict().items()
-        if name.startswith("model.vision") and name in after
+        # A batch normalization is blind to a bias before it.
+        if name.startswith("model.vision") and name in after and not name.endswith("convolution.bias")
     }
     assert moved
     assert all(moved.values())

@@ -54,6 +54,16 @@ def test_everything_comes_back_to_the_bit(tmp_path):
     assert other["scaler"].state_dict() == saved["scaler"].state_dict()
 
 
+def test_rates_are_those_of_the_new_training_config(tmp_path):
+    """As on resuming with a lower `learning_rate` and the same `vision_learning_rate`."""
+    saved, other = trained(seed=0), trained(seed=1)
+    for objects, factor in ((saved, 0.5), (other, 1.0)):
+        objects["optimizer"].param_groups[0]["rate_factor"] = factor
+    write(tmp_path, 8, saved)
+    read_checkpoint(Checkpoints(tmp_path).newest_intact(), DATA, TrainedObjects(**other))
+    assert other["optimizer"].param_groups[0]["rate_factor"] == 1.0
+
+
 def test_the_newest_are_kept_and_those_after_an_intact_one(tmp_path):
     for step in range(1, 6):
         write(tmp_path, step, trained(seed=0), keep=9)

@@ -9,19 +9,22 @@ from safetensors.torch import load_file
 from hf_ngsan.data import EpochSampler
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.captioning import CaptioningTask
+from hf_ngsan.tasks.question_answering import VisualQuestionAnsweringTask
+from hf_ngsan.tasks.retrieval import RetrievalTask
 from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.batches import UpdateBatches
 from hf_ngsan.training.objectives import TeacherForcing
 from tests.tables import each_row
 
+from ..tasks import tiny_questions, tiny_retrieval
 from ..tasks.tiny import tiny_training_config
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
-def make_loop(config):
+def make_loop(config, kind=CaptioningTask):
     torch.manual_seed(0)
-    task = CaptioningTask(config)
+    task = kind(config)
     rows = task.load_rows("train")
     model, processor = task.build(rows)
     return TrainingLoop(Accelerator(cpu=True), task, model, processor, task.training_rows(model, processor, rows))
@@ -113,6 +116,47 @@ def test_a_run_without_its_last_checkpoint_goes_on_from_the_one_before_it(tmp_pa
         assert scores(resumed.history) == scores(straight.history)
         for folder in ("best", "last", f"checkpoints/{checkpoints[-1].name}"):
             assert same_weights(run / folder, tmp_path / "straight" / folder)
+
+
+def test_frozen_parts_stay_frozen_whatever_a_task_does(tmp_path):
+    questions = tiny_questions.tiny_training_config(
+        tmp_path, tiny_questions.save_questions(tmp_path / "data"), training={"freeze": ["model.encoder.embed_tokens"]}
+    )
+    staged = tiny_retrieval.tiny_training_config(tmp_path, training={"stage": "staged", "freeze": ["image_states"]})
+    for config, kind in ((questions, VisualQuestionAnsweringTask), (staged, RetrievalTask)):
+        loop = make_loop(config, kind)
+        [part] = config.training.freeze
+        frozen = {*loop.bare_model.get_submodule(part).parameters()}
+        for number, stage in enumerate(loop.stages):
+            loop.progress.stage = number
+            loop.prepare_stage()
+            trained = {weight for weight in loop.bare_model.parameters() if weight.requires_grad}
+            optimized = {weight for group in loop.optimizer.param_groups for weight in group["params"]}
+            assert frozen and trained and trained <= optimized - frozen, (part, stage.name)
+
+
+def test_the_start_of_a_stage_is_the_best_model_of_this_training(tmp_path):
+    """It is kept when the run resumes, as `best` may be of the next stage; that of an earlier run is not."""
+    loop = make_loop(tiny_training_config(tmp_path))
+    (tmp_path / "last").mkdir()
+    for losses, weights, expected in (([2.0, 1.0], "a", "a"), ([2.0, 1.0], "b", "a"), ([2.0, 1.5], "c", "c")):
+        loop.progress.history = [{"loss": loss} for loss in losses]
+        (tmp_path / "last" / "model").write_text(weights)
+        assert (loop.keep_start_of_next_stage() / "model").read_text() == expected, losses
+
+
+def test_only_the_main_process_chooses_the_checkpoint_and_cleans_up(tmp_path, monkeypatch):
+    loop = make_loop(tiny_training_config(tmp_path))
+    for loop.progress.step in (1, 2):
+        loop.save_checkpoint()
+    leftover = tmp_path / "checkpoints" / ".incomplete-step-000000003"
+    leftover.mkdir()
+    first = tmp_path / "checkpoints" / "step-000000001"
+    with monkeypatch.context() as patch:
+        patch.setattr(type(loop.accelerator), "is_main_process", False)
+        patch.setattr("hf_ngsan.training.loop.broadcast_object_list", lambda chosen: [first])
+        assert loop.resume() and loop.progress.step == 1 and leftover.is_dir()
+    assert loop.resume() and loop.progress.step == 2 and not leftover.exists()
 
 
 def scores(history):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from accelerate.state import AcceleratorState, GradientState, PartialState
+from torch.nn.modules.module import register_module_forward_hook
 
 from hf_ngsan.data import load_data
 from hf_ngsan.data.collator import visual_arguments
@@ -38,11 +39,18 @@ def test_auto_is_bf16_where_the_processor_computes_in_it(monkeypatch, found, pre
 
 def test_one_process_trains_in_several_precisions(tmp_path):
     make_accelerator()  # as extraction does
-    losses = []
-    for number, precision in enumerate([None, "bf16", None]):
-        config = tiny_training_config(tmp_path / str(number), training={"mixed_precision": precision, "epochs": 1})
-        losses.append(train(config).history[-1]["loss"])
-    assert losses[0] == losses[2] != losses[1]
+    losses, seen = [], []
+
+    def record(module, inputs, output):
+        if isinstance(module, torch.nn.Linear) and module.training:
+            seen[-1].add(output.dtype)
+
+    with register_module_forward_hook(record):
+        for number, precision in enumerate([None, "bf16", None]):
+            seen.append(set())
+            config = tiny_training_config(tmp_path / str(number), training={"mixed_precision": precision, "epochs": 1})
+            losses.append(train(config).history[-1]["loss"])
+    assert seen == [{torch.float32}, {torch.bfloat16}, {torch.float32}] and losses[0] == losses[2]
 
 
 def test_the_model_that_is_evaluated_is_the_one_that_is_loaded(tmp_path, monkeypatch):

@@ -165,7 +165,8 @@ def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
     """Returns the outputs of a model for a micro-batch, with the same random numbers each time."""
     inputs = dict(batch.inputs)
     rows = inputs.pop("row_index")
-    with torch.random.fork_rng(devices=[rows.device] if rows.is_cuda else []):
+    forked = [] if rows.device.type == "cpu" else [rows.device]
+    with torch.random.fork_rng(forked, device_type=rows.device.type):
         torch.manual_seed(hash((update.seed, update.step, int(rows[0]))))
         with RowDropout(rows, update.seed, update.step):
             return model(**inputs)
@@ -222,7 +223,10 @@ class RowDropout(TorchFunctionMode):
         dropout_p: float = 0.0,
         is_causal: bool = False,
         scale: float | None = None,
+        enable_gqa: bool = False,
     ) -> torch.Tensor:
+        if enable_gqa:  # several heads of queries share one of keys and values
+            key, value = (states.repeat_interleave(query.shape[-3] // states.shape[-3], -3) for states in (key, value))
         scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
         if is_causal:
             allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
@@ -231,7 +235,8 @@ class RowDropout(TorchFunctionMode):
             scores = scores.masked_fill(~attn_mask, -torch.inf)
         elif attn_mask is not None:
             scores = scores + attn_mask
-        return self.dropout(scores.softmax(-1), dropout_p) @ value
+        weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+        return self.dropout(weights, dropout_p).to(value.dtype) @ value
 
     def uniform(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns numbers in [0, 1) in the shape of a tensor, float32."""

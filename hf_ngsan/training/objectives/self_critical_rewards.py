@@ -109,6 +109,8 @@ class CaptionRewards:
 
     def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
         """Returns the rewards `(R,)`, float32, of samples `(R, T)` of the rows `image_indices` `(R,)` of references."""
+        if self.clip_score is not None:
+            self.clip_score.metric.encoder.model.to(token_ids.device)
         parts = self.parts(token_ids, image_indices)
         weighted = (self.weights[name] * values for name, values in parts.items())
         total = sum(weighted, start=torch.zeros((), dtype=torch.float64))

@@ -59,6 +59,9 @@ def test_embeddings_are_the_equations():
     ):
         torch.testing.assert_close(attention.sum(-1), torch.ones(attention.shape[:2]))
         assert attention.transpose(1, 2)[mask == 0].abs().max() == 0
+    half = model.bfloat16().get_image_features(**images)  # the softmax is computed in float32
+    assert (half.pooler_output.dtype, half.attentions[-1].dtype) == (torch.bfloat16, torch.float32)
+    torch.testing.assert_close(half.attentions[-1].sum(-1), torch.ones(2, 3))
 
 
 @torch.no_grad()

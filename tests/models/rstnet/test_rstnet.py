@@ -77,6 +77,15 @@ def step_by_step(model, features: torch.Tensor, words: list[int]) -> tuple[torch
     return outputs.logits[0, -1], visualness
 
 
+def test_decoding_does_not_wait_for_the_device():
+    """The device `meta` has no values to wait for."""
+    model = tiny_language_model(position_embedding="table", language_attention="bidirectional").to("meta")
+    words = torch.ones(2, 1, dtype=torch.long, device="meta")
+    mask = torch.ones(2, 7, dtype=torch.long, device="meta")
+    assert model.positions(words, mask, torch.float32).shape == (2, 1, 32)
+    assert model.encode(words, None, words, None).shape == (2, 1, 16)
+
+
 @each_row("options", WAYS)
 @each_row("release", [False, True])
 def test_visualness_belongs_to_the_words_that_are_returned(options, release):

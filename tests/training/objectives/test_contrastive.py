@@ -175,21 +175,26 @@ def test_layers_are_not_computed_again_with_other_masks():
         Contrastive().prepare(model, [], Update(0, 0))
 
 
-@each_row("options", [{}, {"is_causal": True}, {"scale": 0.3}, {"mask": "bool"}, {"mask": "float", "scale": 2}])
+@each_row(
+    "options",
+    [{}, {"is_causal": True}, {"scale": 0.3}, {"mask": "bool"}, {"mask": "float", "scale": 2}, {"enable_gqa": True}],
+)
 def test_attention_is_softmax_with_a_mask_of_its_own(options):
     options, generator = dict(options), torch.Generator().manual_seed(0)
     query, key, value = torch.randn(3, 2, 4, 5, 8, generator=generator).double()
+    heads = 2 if "enable_gqa" in options else 4
+    key, value = key[:, :heads], value[:, :heads]
     allowed = (torch.rand(5, 5, generator=generator) > 0.3) | torch.eye(5, dtype=torch.bool)
     masks = {None: None, "bool": allowed, "float": torch.randn(5, 5, generator=generator).double()}
     bias, attention = masks[options.pop("mask", None)], functional.scaled_dot_product_attention
-    weights = attention(query, key, torch.eye(5).double().expand(2, 4, 5, 5), bias, **options)
+    weights = attention(query, key, torch.eye(5).double().expand(2, heads, 5, 5), bias, **options)
     found = []
     for compute in (
         lambda: attention(query, key, value, bias, dropout_p=0.5, **options),
-        lambda: functional.dropout(weights, 0.5) @ value,
+        lambda: functional.dropout(weights, 0.5) @ value.repeat_interleave(4 // heads, 1),
         lambda: attention(query, key, value, bias, **options),
     ):
         with RowDropout(torch.tensor([1, 2]), 0, 0):
             found.append(compute())
     torch.testing.assert_close(found[0], found[1])
-    torch.testing.assert_close(found[2], weights @ value)
+    torch.testing.assert_close(found[2], weights @ value.repeat_interleave(4 // heads, 1))

@@ -1,6 +1,7 @@
 """Rewards on token ids against the metrics on text, what they must not depend on, and every refusal."""
 
 import math
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -203,6 +204,13 @@ def test_rewards_that_cannot_be_computed(changed, named):
     given = {"references": REFERENCES, "tokenizer": TOKENIZER, "weights": {"cider_d": 1.0}, **changed}
     with pytest.raises(RewardError, match=named):
         CaptionRewards(**given)(*sample_batch())
+
+
+def test_the_dual_encoder_of_a_reward_works_on_the_device_of_the_samples():
+    reward = Mock(return_value=torch.ones(len(SAMPLES), dtype=torch.float64))
+    samples, rows = sample_batch()
+    assert CaptionRewards(REFERENCES, TOKENIZER, {"clip_score": 0.5}, clip_score=reward)(samples, rows)[0] == 0.5
+    reward.metric.encoder.model.to.assert_called_once_with(samples.device)
 
 
 def test_meteor_is_that_of_the_metric(small_meteor):
