@@ -259,10 +259,11 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
         for other in evaluations[:]:
             if is_of_the_same(replace(other, rows=of_the_run.rows), of_the_run) and has_same_scores(other, of_the_run):
                 evaluations.remove(other)
-                both = {
-                    name: {**getattr(of_the_run, name), **getattr(other, name)} for name in ("scores", "fingerprints")
-                }
-                of_the_run = replace(of_the_run, **both)
+                of_the_run = replace(
+                    of_the_run,
+                    scores={**of_the_run.scores, **other.scores},
+                    fingerprints={**of_the_run.fingerprints, **other.fingerprints},
+                )
         evaluations.insert(0, of_the_run)
     return [replace(evaluation, data=public_name(evaluation.data)) for evaluation in evaluations]
 
