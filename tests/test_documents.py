@@ -19,6 +19,7 @@ from tests.test_demo import TINY, TINY_PIXELS, TINY_SEARCH
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/configs/*/README.md"))]
+PAGES.append(ROOT / "SECURITY.md")
 RUN_ELSEWHERE = {"docs/adding_a_model.md", "docs/scale.md"}
 """Pages whose blocks another test runs, with the files that they need."""
 
@@ -141,5 +142,7 @@ def test_links_lead_somewhere(page):
         if not target.startswith(("https://", "http://")):
             assert (page.parent / target).exists(), target
             assert not heading or heading in headings_of(page.parent / target if target else page), heading
+    for place in re.findall(r"`(tests/[\w/.]+)`", text):
+        assert (ROOT / place).exists(), place
     for script in re.findall(r"python ((?:benchmarks|conversion|docs|examples)/\w+\.py)", text):
         assert (ROOT / script).is_file(), script

@@ -16,6 +16,7 @@ from .errors import DataError
 from .formats import open_sources, recognise, some_files
 from .formats.rows import ConversionPlan, RowMaker
 from .images import VIDEO_SUFFIXES
+from .images.files import MEDIA, with_own_media
 from .images.loading import load_images, load_videos
 from .images.sources import column_of_splits, holds_images, is_saved, open_saved, open_source, read_folder
 from .question_answering import is_answers, is_questions, read_file
@@ -184,7 +185,7 @@ def inspect_part(part: Dataset, split: str | None, name: str, findings: Findings
     has_features = "visual_features" in part.column_names
     if has_features:
         check_columns(part, name)
-    part = drop_empty_columns(part)
+    part = with_own_media(drop_empty_columns(part), MEDIA)
     for column in [column for column, kind in part.features.items() if isinstance(kind, Image)]:
         part = part.cast_column(column, Image(decode=False))
     for place, row in enumerate(rows_of(part, name)):

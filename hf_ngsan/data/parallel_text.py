@@ -42,7 +42,8 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
     dataset, numbers = open_split(place, split)
     flat = dataset.flatten()
     candidates = ([f"{prefix}{language}" for language in (source, target)] for prefix in ("", "translation."))
-    names = next((names for names in candidates if {*names} <= {*flat.column_names}), None)
+    texts = {name for name, kind in flat.features.items() if isinstance(kind, Value)}
+    names = next((names for names in candidates if {*names} <= texts), None)
     if names is None:
         raise DataError(f"{place} has no columns {source!r} and {target!r} or translation: {flat.column_names}.")
     columns = flat.select_columns(names).rename_columns(dict(zip(names, SIDES, strict=True))).with_format(None)

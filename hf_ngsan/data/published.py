@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from glob import glob
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from .contract import ROUNDING, caption_features, check_features, clamp_boxes, w
 from .errors import DataError, naming_damage
 from .formats import FORMATS
 from .formats.layouts import Source
+from .images import OwnFiles
 from .prepared import Rows, fingerprint, prepare
 from .readers import find_files
 
@@ -122,7 +124,8 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
         raise DataError(f"vatex:{directory} has no language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}.")
     folder = Path(directory)
     pattern = f"*{NAMES_IN_FILES.get(split, split)}*.json"
-    files = sorted(folder.glob(pattern))
+    own = OwnFiles(folder)
+    files = [Path(own.find(name, str(folder))) for name in sorted(glob(pattern, root_dir=folder))]
     if len(files) != 1:
         listed = ", ".join(file.name for file in files or sorted(folder.glob("*.json"))) or "none"
         raise DataError(f"{folder} must have one caption file {pattern} for the split {split!r}; there are {listed}.")

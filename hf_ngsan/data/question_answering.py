@@ -5,6 +5,7 @@ about pictures of items in three boxes.
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from glob import glob
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from .annotations import has_any, listing, read_records, refuse_record
 from .coco_files import Record, read_json, read_json_lines, records_of
 from .contract import lists_of_vectors
 from .errors import DataError, naming_damage
+from .images import OwnFiles
 from .prepared import Rows, fingerprint, prepare
 from .readers import names_of_split
 from .saved import load_saved
@@ -59,7 +61,8 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_error
 
 def find_question_files(directory: Path, split: str) -> list[Path]:
     name = NAMES_OF_SPLITS.get(split, split)
-    known = sorted(directory.glob("*questions.json")), sorted(directory.glob("*annotations.json"))
+    own, patterns = OwnFiles(directory), ("*questions.json", "*annotations.json")
+    known = [sorted(directory / name for name in glob(pattern, root_dir=directory)) for pattern in patterns]
     questions, answers = ([file for file in files if f"_{name}_" in f"_{file.name}"] for files in known)
     if len(questions) != 1 or len(answers) > 1:
         listed = ", ".join(file.name for files in known for file in files) or "none"
@@ -67,7 +70,7 @@ def find_question_files(directory: Path, split: str) -> list[Path]:
             f"{directory} must have one file *_{name}_questions.json for the split {split!r}, and one of annotations"
             f" at most; there are {listed}."
         )
-    return questions + answers
+    return [Path(own.find(file.name, str(directory))) for file in questions + answers]
 
 
 def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
@@ -207,7 +210,7 @@ def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
     for base, sign, part in readings:
         for name in names_of_split(base):
             if (directory / name / f"{name}.json").is_file():
-                return directory / name / f"{name}.json", sign, part
+                return Path(OwnFiles(directory).find(f"{name}/{name}.json", str(directory))), sign, part
     known = ", ".join(sorted(file.parent.name for file in directory.glob("*/*.json") if file.stem == file.parent.name))
     raise DataError(f"{directory} has no split {split!r}; there are {known or 'none, such as dev/dev.json'}.")
 
@@ -219,6 +222,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
     if not records:
         raise DataError(f"{file} has no examples in the split {split!r}; its directories are numbers such as 0.")
     feature_size = len(KINDS) + len(COLOURS) + len(SIZES) + 4 * positions
+    own = OwnFiles(file.parent)
     columns = {name: COLUMNS[name] for name in ("question_id", "image_id", "question", "answers")} | {
         "visual_features": lists_of_vectors(feature_size, "float32"),
         "visual_boxes": lists_of_vectors(4, "float32"),
@@ -246,7 +250,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
             if images:
                 # with the boxes in the order of the structured scene
                 picture = f"images/{record.fields['directory']}/{file.stem}-{match[0]}-0.png"
-                row["image"] = {"bytes": (file.parent / picture).read_bytes(), "path": None}
+                row["image"] = {"bytes": Path(own.find(picture, record.where)).read_bytes(), "path": None}
             yield row
 
     return Rows(Features(columns), rows(), len(records))

@@ -182,6 +182,8 @@ def find_split(split: str, available: Iterable[str]) -> str | None:
 
 def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
     """Returns the files of a split, by any of its names; patterns such as `captions_*.json` have `*` for the split."""
+    from .images import OwnFiles
+
     if not folder.is_dir():
         raise DataError(f"There is no folder {folder}.")
     start, _, end = patterns[0].partition("*")
@@ -191,7 +193,7 @@ def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
         raise DataError(
             f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {', '.join(known) or 'none'}."
         )
-    return [folder / pattern.replace("*", name) for pattern in patterns]
+    return [Path(OwnFiles(folder).find(pattern.replace("*", name), str(folder))) for pattern in patterns]
 
 
 def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:
@@ -233,10 +235,10 @@ for built_in in (
         name="videos",
         loader="hf_ngsan.data.images.loading:load_videos",
         source="FOLDER",
-        usage="videos:FOLDER[,captions=COLUMN+…]",
+        usage="videos:FOLDER[,captions=COLUMN+…][,links=true]",
         summary="a folder of videos, with captions as photographs have them (extra `video`)",
         columns=("video", "captions", "file_name"),
-        keys={"captions": str},
+        keys={"captions": str, "links": bool},
     ),
     Reader(
         name="coco-layout",
@@ -249,13 +251,13 @@ for built_in in (
         name="images",
         loader="hf_ngsan.data.images.loading:load_images",
         source="SOURCE",
-        usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME]",
+        usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME][,links=true]",
         summary="images with captions: a folder of Parquet files, of WebDataset's tar files, of image files with"
         " `metadata.csv`, `metadata.jsonl` or `photo.txt` beside `photo.jpg`, or written by `save_to_disk`; a"
         " Parquet or tar file; a dataset on the Hub. With `streaming=true` images are read in order, and"
-        " shuffled in windows of `shuffle_buffer=1000`",
+        " shuffled in windows of `shuffle_buffer=1000`; `links=true` allows links that lead out of your own folder",
         columns=("image", "captions"),
-        keys={"image": str, "captions": str, "config": str, "streaming": bool, "shuffle_buffer": int},
+        keys={"image": str, "captions": str, "config": str, "streaming": bool, "shuffle_buffer": int, "links": bool},
     ),
     Reader(
         name="features",

@@ -15,7 +15,8 @@ from ..io.files import is_unchanged
 from ..io.shards import read_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays, with_whole_arrays
 from .errors import DataError
-from .images.files import with_raster_images
+from .images import OwnFiles
+from .images.files import MEDIA, with_own_media, with_raster_images
 from .images.sources import is_saved, open_source, open_split
 from .prepared import cache_directory, fingerprint
 from .sampler import generator_of
@@ -44,7 +45,7 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     else:
         name = f"{directory}, split {split}"
         dataset, numbers = open_split(directory, split)
-    dataset = with_raster_images(dataset if numbers is None else dataset.select(numbers))
+    dataset = with_raster_images(with_own_media(dataset if numbers is None else dataset.select(numbers), MEDIA))
     if is_checked:
         return with_arrays(widen_boxes(drop_empty_columns(dataset), name=name))
     dataset = check_dataset(dataset, name=name)
@@ -81,7 +82,9 @@ class FeatureCopies:
     --copies N` wrote. The draw depends on the seed, the epoch and the row's `image_id` alone."""
 
     def __init__(self, features: str | os.PathLike, split: str, seed: int = 0) -> None:
-        folders = list(takewhile(Path.is_dir, (copy_folder(features, number) for number in count(1))))
+        own = OwnFiles(features)
+        places = (own.find(os.path.abspath(copy_folder(features, number)), str(features)) for number in count(1))
+        folders = list(takewhile(Path.is_dir, map(Path, places)))
         if not folders:
             raise DataError(f"{features} has no copies of its features; make them with hf-ngsan extract --copies.")
         self.folders, self.seed = folders, seed

@@ -29,7 +29,7 @@ CAPTIONER_GRAPHS = ("encoder.onnx", "decoder.onnx")
 FILES = (*CAPTIONER_GRAPHS, TEXT, *(f"{graph}.data" for graph in (*CAPTIONER_GRAPHS, TEXT)), SETTINGS, TEXT_SETTINGS)
 SOURCES = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
-    *("tokenizer.json", "tokenizer_config.json", "*.safetensors"),
+    *("tokenizer.json", "tokenizer_config.json", "[!.]*.safetensors"),
 )
 """Files of a model that its answers depend on."""
 
@@ -105,8 +105,11 @@ def sources_of(folder: Path) -> list[str]:
 
 
 def place_of(folder: Path, name: str) -> Path:
-    """Returns the path of a file of a model, or of `PACKAGE:FILE`, a file of an installed package."""
+    """Returns the path of a file of a model, or of `PACKAGE:FILE`, a file of an installed package; no file's path for a
+    name that leads elsewhere."""
     package, _, file = name.rpartition(":")
+    if os.path.isabs(file) or ".." in Path(file).parts:
+        return Path(os.devnull)
     if not package:
         return folder / name
     spec = find_spec(package) if package.isidentifier() else None

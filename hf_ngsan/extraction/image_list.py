@@ -22,7 +22,7 @@ from transformers import BaseImageProcessor
 from ..data import DataError, load_data, reads_files
 from ..data.annotations import coco_records
 from ..data.coco_files import number_at_the_end, read_json
-from ..data.images import sorted_files
+from ..data.images import OwnFiles, sorted_files
 from ..data.readers import READERS
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.messages import ProgressDisplay, sentence, type_and_reason
@@ -114,7 +114,7 @@ class ImageList:
     def stored(self, index: int) -> tuple[bytes | None, Path]:
         """Returns the stored bytes of an image, None for a file, and its path."""
         if self.rows is None:
-            return None, self.folder / self.images[index].file_name
+            return None, Path(os.path.normpath(self.folder / self.images[index].file_name))
         if "frames" in self.rows.column_names:
             return b"", Path()
         image = self.undecoded[index]["video" if self.of_clips else "image"]
@@ -248,12 +248,12 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
         )
         for record in coco_records(content, file)
     ]
-    for name in (image.file_name for image in images):
-        if Path(name).is_absolute() or ".." in Path(name).parts:  # the file may be a stranger's
-            raise ExtractionError(f"{file} names the image {name!r}, which lies outside of the folder of its images.")
     if folder is None:
         candidates = (file.parent, file.parent / "images")
         folder = next((place for _, name, _ in images for place in candidates if (place / name).is_file()), None)
+    own = OwnFiles(folder or file.parent)
+    for image in images:  # the file may be a stranger's
+        own.find(image.file_name, str(file))
     if folder is None or not folder.is_dir():
         raise ExtractionError(f"The images of {file} are not in {folder or file.parent}; name their --image-folder.")
     listed = tuple(image for image in images if image.captions != ())

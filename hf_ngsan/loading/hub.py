@@ -8,6 +8,7 @@ import copy
 import inspect
 import json
 import logging
+import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from transformers import BaseImageProcessor, LogitsProcessor, PreTrainedModel, P
 from ..exporting.onnx_folder import remove_old_graphs
 from ..io.files import write_text_atomically
 from ..io.messages import one_sentence
+from ..io.packaged import INITIALIZED_FROM
 from ..models.attention_maps import evaluation_mode
 from ..models.configuration_hub import REFERENCES_TO_CODE
 from ..models.modeling_base import registered_for_auto_classes
@@ -95,7 +97,7 @@ def save_for_hub(
         save_model(model, processor, directory, max_shard_size=max_shard_size)
     homes = {MODELS, Path(inspect.getfile(type(model))).parent} if auto_classes else set()
     modules = {file.stem for home in homes for file in home.glob("*.py")}
-    for file in directory.glob("*config.json"):
+    for file in [*directory.glob("config.json"), *directory.glob("[!.]*config.json")]:
         text = file.read_text(encoding="utf-8")
         settings = json.loads(text, object_hook=lambda mapping: without_foreign_code(mapping, modules))
         if settings != json.loads(text):
@@ -113,14 +115,16 @@ def is_of_transformers(model: PreTrainedModel) -> bool:
 
 def needs_the_package(folder: Path) -> bool:
     """Returns whether the code in a folder imports this package; code of this package never does."""
-    return any(PACKAGE_IMPORT.search(file.read_text("utf-8", errors="replace")) for file in folder.glob("*.py"))
+    return any(PACKAGE_IMPORT.search(file.read_text("utf-8", errors="replace")) for file in folder.glob("[!.]*.py"))
 
 
 def without_foreign_code(mapping: dict, modules: set[str]) -> dict:
     """Returns a mapping of settings without its references to code of other modules."""
-    own = {}
+    own: dict[str, Any] = {}
     for name, value in mapping.items():
-        if name not in REFERENCES_TO_CODE:
+        if name in INITIALIZED_FROM and os.path.isabs(str(value)):
+            own[name] = Path(value).name  # without the folders of this machine
+        elif name not in REFERENCES_TO_CODE:
             own[name] = value
         elif isinstance(value, dict):
             named = {kind: {*MODULE.findall(json.dumps(reference))} for kind, reference in value.items()}

@@ -39,6 +39,8 @@ MAX_VALUE = 1_000
 EXAMPLES, NUM_EXAMPLES = "examples", 4
 EVALUATIONS = "evaluations.json"
 HISTORY = "history.jsonl"
+AROUND_PLACES = re.compile(r"(^[\w-]+:(?!//)|(?:^|,)\s*\w+\s*=)")
+"""The name of the reader and the keys in the spec of a dataset."""
 PLACES = ("output_dir", "num_workers", "tracker")
 """Keys of a training config that concern only the machine."""
 MAX_SIDE = 384
@@ -80,7 +82,7 @@ class CardFacts:
 def weights_checksum(folder: str | Path) -> str:
     """Returns a checksum of the weights in a model's folder."""
     digest = hashlib.sha256()
-    for file in sorted([*Path(folder).glob("*.safetensors"), *Path(folder).glob("*.onnx")]):
+    for file in sorted([*Path(folder).glob("[!.]*.safetensors"), *Path(folder).glob("[!.]*.onnx")]):
         digest.update(f"{file.name} {sha256(file)}\n".encode())
     return digest.hexdigest()
 
@@ -177,7 +179,7 @@ def refuse_files_elsewhere(folder: Path) -> None:
             is_code = path.suffix == ".py" and not path.is_dir()
             if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)) and not is_code:
                 raise ModelFolderError(f"{path} is a link out of {root}; put a copy of the file there.")
-    for file in [*folder.glob("*config.json"), *folder.glob("*.index.json")]:
+    for file in [*folder.glob("config.json"), *folder.glob("[!.]*config.json"), *folder.glob("[!.]*.index.json")]:
         for mapping in mappings_in(json.loads(file.read_bytes())):
             elsewhere = [name for name in mapping.get("weight_map", {}).values() if "/" in name or "\\" in name]
             for key, part in INITIALIZED_FROM.items():
@@ -202,14 +204,12 @@ def config_of(folder: Path) -> dict | None:
     """Returns the training config of a model, from its run or folder, as YAML values; None without one."""
     config = config_of_run(folder)
     if config is not None:  # without settings of the machine
-        sections = {
+        return {
             name: {key: public(value) for key, value in section.items() if key not in PLACES}
             for name, section in config.to_dict().items()
         }
-        sections["data"]["spec"] = public_name(config.data.spec)
-        return sections
     file = folder / TRAINING_CONFIG
-    return read_yaml(file.read_bytes(), str(file)) if file.is_file() else None
+    return public(read_yaml(file.read_bytes(), str(file))) if file.is_file() else None
 
 
 def run_of(folder: Path) -> Path | None:
@@ -265,7 +265,7 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
                     fingerprints={**of_the_run.fingerprints, **other.fingerprints},
                 )
         evaluations.insert(0, of_the_run)
-    return [replace(evaluation, data=public_name(evaluation.data)) for evaluation in evaluations]
+    return [replace(evaluation, data=public(evaluation.data)) for evaluation in evaluations]
 
 
 def without_seed(config: Mapping) -> dict:
@@ -273,20 +273,20 @@ def without_seed(config: Mapping) -> dict:
 
 
 def public(value: Any) -> Any:
-    """Returns a value of a training config without the folders of this machine."""
+    """Returns a value of a training config, such as the spec of a dataset, without the folders of this machine."""
     if isinstance(value, Mapping):
         return {key: public(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [public(item) for item in value]
-    is_path = isinstance(value, str) and (os.path.isabs(value) or os.path.exists(os.path.expanduser(value)))
-    return Path(value).name if is_path else value
+    if not isinstance(value, str):
+        return value
+    parts = [value] if is_place(value) else AROUND_PLACES.split(value)
+    return "".join(Path(part).name if is_place(part) else part for part in parts)
 
 
-def public_name(spec: str) -> str:
-    """Returns a dataset's spec without the folders of this machine."""
-    reader, colon, rest = spec.partition(":")
-    source, comma, keys = rest.partition(",")
-    return f"{reader}{colon}{public(source)}{comma}{keys}"
+def is_place(text: str) -> bool:
+    place = os.path.expanduser(text)
+    return text.startswith(("~", "..")) or os.path.isabs(place) or os.path.exists(place)
 
 
 def write_card(

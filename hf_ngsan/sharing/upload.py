@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from glob import glob
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -213,7 +214,9 @@ def write_facts(folder: Path, facts: CardFacts) -> None:
 
 
 def files_of(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    """Returns the names of a folder's files, without hidden ones."""
+    names = glob("**", root_dir=folder, recursive=True)
+    return sorted(Path(name).as_posix() for name in names if (folder / name).is_file())
 
 
 def checkpoint_tag(folder: str | Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.coco_files import number_at_the_end
-from ..data.images import is_image, visible_files
+from ..data.images import sorted_files
 from ..data.images.sources import holds_videos, is_saved
 from ..data.inspection import PROBLEM, Findings, inspect_data, inspect_images
 from ..io.files import read_json_or_none
@@ -86,7 +86,7 @@ def lines_of_model(path: Path) -> list[str]:
     if config.get("vision_config"):
         of_clips = config["vision_config"].get("kind") == "frames"
         lines.append(f"has a vision encoder and reads {'videos' if of_clips else 'images'}")
-    files = sorted(path.glob("*.safetensors"))
+    files = sorted(path.glob("[!.]*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
     if config.get("model_type") in MODEL_TYPES:
@@ -140,7 +140,7 @@ def draw(path: Path, findings: Findings, figure: str | os.PathLike, images: str 
         raise ValueError(f"{path} has no {which} to draw.")
     image: Any = load_image(row["image"]) if "image" in row else None
     if images is not None:
-        names = filter(is_image, visible_files(Path(images)))
+        names = sorted_files(Path(images))
         name = next((name for name in names if number_at_the_end(name) == row["image_id"]), f"{row['image_id']}.jpg")
         image = load_image(os.path.join(images, name))
     if image is None:

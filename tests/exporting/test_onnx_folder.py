@@ -121,12 +121,19 @@ def model_with_graphs(folder: Path) -> Path:
     return folder
 
 
+def name_outside(folder):
+    file = folder / FOLDER / "made_from.json"
+    recorded = json.loads(file.read_text())
+    file.write_text(json.dumps({**recorded, f"../{folder.name}/config.json": recorded["config.json"]}))
+
+
 def test_graphs_count_as_long_as_nothing_has_changed(tmp_path):
     changes = {
         "weights": lambda folder: (folder / "model.safetensors").write_text("others"),
         "no configuration": lambda folder: (folder / "config.json").unlink(),
         "new settings": lambda folder: (folder / "generation_config.json").write_text("{}"),
         "a damaged graph": lambda folder: (folder / FOLDER / "encoder.onnx").write_text("encoder"),
+        "a file outside": name_outside,
         "a damaged record": lambda folder: (folder / FOLDER / "made_from.json").write_text("["),
         "no file of a package": lambda folder: record_sources(folder, folder / FOLDER, ["matplotlib:gone"]),
     }

@@ -42,7 +42,7 @@ def test_links_to_folders_are_followed_once(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "link").symlink_to(tmp_path / "real")
     (tmp_path / "real" / "back").symlink_to(tmp_path / "photos")
-    assert listed(tmp_path / "photos") == [(1, "link/1.png")]
+    assert listed(f"images:{tmp_path / 'photos'},links=true", None, "train") == [(1, "link/1.png")]
 
 
 @each_row("place", ["", "images"])
@@ -75,10 +75,11 @@ def test_places_without_images_are_refused(tmp_path):
             list_images(*(tmp_path / name for name in names))
 
 
-@each_row("name", ["../secret.png", "a/../../secret.png", "{folder}/secret.png"])
+@each_row("name", ["../secret.png", "a/../../secret.png", "{folder}/secret.png", "link.png"])
 def test_a_coco_file_reads_no_image_outside_of_its_folder(tmp_path, name):
     (tmp_path / "images").mkdir()
     touch(tmp_path, "secret.png")
+    (tmp_path / "images" / "link.png").symlink_to(tmp_path / "secret.png")
     file = write_coco_file(tmp_path / "images" / "captions.json", {1: name.format(folder=tmp_path)})
     with pytest.raises(ValueError, match="outside"):
         list_images(file)

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from hf_ngsan.loading.models import ModelFolderError
+from hf_ngsan.exporting.onnx_folder import sources_of
+from hf_ngsan.loading.hub import save_for_hub
+from hf_ngsan.loading.models import ModelFolderError, load_model
 from hf_ngsan.sharing.cards import (
     CardFacts,
     RecordedEvaluation,
@@ -16,6 +18,8 @@ from hf_ngsan.sharing.cards import (
     template,
     usage,
 )
+from hf_ngsan.sharing.upload import files_of, weights_checksum
+from hf_ngsan.tasks.inspection import inspect
 from hf_ngsan.training.task import Evaluation
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner, tiny_processor
@@ -72,6 +76,15 @@ def folder(tmp_path):
 
 def test_what_is_of_this_machine_or_of_no_task(folder):
     assert public({"pretrained": [str(folder), "user/name"]}) == {"pretrained": ["model", "user/name"]}
+    for spec, shown in {
+        "vqa:/home/a/vqa,features=/home/a/clients/acme,skip_errors=true": "vqa:vqa,features=acme,skip_errors=true",
+        "images:/home/a,b/photos,image=img": "images:photos,image=img",
+        "images:~/photos": "images:photos",
+        "images:user/photos": "images:user/photos",
+        "scenes:size=20,seed=1": "scenes:size=20,seed=1",
+        "http://host/a": "http://host/a",
+    }.items():
+        assert public({"images": spec}) == {"images": shown}
     with pytest.raises(ModelFolderError, match="seed"):
         collect_card_facts(folder, [folder])
     lines = usage(pixel_captioner().model.vision, '"user/part"').splitlines()
@@ -99,6 +112,20 @@ def test_links_within_the_folder_and_to_it_are_followed_and_code_may_lie_elsewhe
     (folder / "attention.py").symlink_to("../outside/README.md")
     (folder.parent / "link").symlink_to(folder)
     assert collect_card_facts(folder.parent / "link").own_card is None
+
+
+def test_hidden_files_belong_to_nobody(folder, tmp_path):
+    before = weights_checksum(folder), sources_of(folder), files_of(folder), inspect(folder)
+    for name in ("config.json", "model.safetensors", "code.py", "model.safetensors.index.json"):
+        (folder / f"._{name}").write_bytes(b"\0\x05\x16\x07")
+    (folder / ".cache").mkdir()
+    (folder / ".cache" / "config.json").write_text("{")
+    assert (weights_checksum(folder), sources_of(folder), files_of(folder), inspect(folder)) == before
+    assert collect_card_facts(folder).own_card is None
+    model, processor = load_model(folder)
+    model.config.pretrained = str(tmp_path)
+    save_for_hub(model, processor, folder)
+    assert json.loads((folder / "config.json").read_text())["pretrained"] == tmp_path.name
 
 
 def test_settings_that_name_what_is_elsewhere_are_refused(folder):

@@ -2,15 +2,19 @@
 
 import base64
 import io
+from pathlib import Path
 
 import pytest
 
 from hf_ngsan.sharing import write_checkpoint
-from hf_ngsan.sharing.endpoint_handler import MAX_IMAGES, EndpointHandler
+from hf_ngsan.sharing.endpoint_handler import MAX_IMAGES, EndpointHandler, decoded
 from hf_ngsan.sharing.upload import HANDLER_CODE
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
+
+FILE = {"path": None, "bytes": None}
+PLACES = ("/etc/passwd", "http://127.0.0.1/x", Path("/etc/passwd"))
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +37,7 @@ def test_it_captions_what_the_pipeline_captions(handler):
     assert [handler({"inputs": photo})[0] for photo in PHOTOS] == expected
     assert [answer for [answer] in handler({"inputs": [in_base64(photo) for photo in PHOTOS]})] == expected
     assert handler({"inputs": {"image": in_base64(PHOTOS[0])}}) == expected[:1]
+    assert decoded({"frames": ["YQ==", b"b"], "video": "Yw=="}, 0) == {"frames": [b"a", b"b"], "video": b"c"}
     beams = handler({"inputs": PHOTOS[0], "parameters": {"num_beams": 3, "num_return_sequences": 2}})
     assert beams == handler.pipeline(PHOTOS[0], num_beams=3, num_return_sequences=2)
 
@@ -42,8 +47,9 @@ def test_it_captions_what_the_pipeline_captions(handler):
     [
         ({"inputs": []}, "0"),
         ({"inputs": ["x"] * (MAX_IMAGES + 1)}, str(MAX_IMAGES)),
-        ({"inputs": "/etc/passwd"}, "base64"),
-        ({"inputs": {"image": "http://127.0.0.1/x"}}, "base64"),
+        *(({"inputs": inputs}, "base64") for place in PLACES for inputs in (place, [[place]], {"frames": [[place]]})),
+        *(({"inputs": {key: place}}, "base64") for key in ("image", "video", *FILE) for place in PLACES),
+        *(({"inputs": {"image": {**FILE, key: place}}}, "base64") for key in FILE for place in PLACES),
         ({"inputs": PHOTOS[0], "parameters": {"on_error": "skip"}}, "on_error"),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DataError, naming_damage
+from ..images import OwnFiles
 
 if TYPE_CHECKING:
     from .layouts import Source
@@ -109,7 +110,9 @@ def recognise(path: Path) -> FeatureFormat:
 def some_files(path: Path) -> Iterator[Path]:
     """Yields a few files of features of every folder within a folder, or the single file."""
     places = [("", [], [str(path)])] if path.is_file() else os.walk(path)
+    own = OwnFiles(path, links=path.is_file())
     for folder, folders, files in islice(places, FOLDERS_LOOKED_AT):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         named = (Path(folder) / name for name in sorted(files) if not name.startswith("."))
-        yield from islice((file for file in named if file.suffix.lower() in SUFFIXES), FILES_LOOKED_AT)
+        some = islice((file for file in named if file.suffix.lower() in SUFFIXES), FILES_LOOKED_AT)
+        yield from (Path(own.find(os.path.abspath(file), str(path))) for file in some)

@@ -2,6 +2,7 @@
 
 import binascii
 import math
+import os
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..coco_files import number_of
 from ..errors import DataError, naming_damage
-from ..images import visible_files
+from ..images import OwnFiles, visible_files
 
 if TYPE_CHECKING:
     import h5py
@@ -81,10 +82,12 @@ class Source:
 
 
 def files_in(path: Path, *suffixes: str) -> list[str]:
-    """Returns the sorted files of some suffixes in a folder, as [`visible_files`]; "" for a single file."""
+    """Returns the sorted own files of some suffixes in a folder, as [`visible_files`]; "" for a single file."""
     if path.is_file():
         return [""]
-    return sorted(name for name in visible_files(path) if name.lower().endswith(suffixes) and (path / name).is_file())
+    own, where = OwnFiles(path), str(path)
+    names = (name for name in visible_files(path) if name.lower().endswith(suffixes))
+    return sorted(name for name in names if os.path.isfile(own.find(name, where)))
 
 
 class FileSource(Source):
@@ -203,7 +206,8 @@ def read_cocobu(path: Path) -> VisualRecord:
     if features.ndim == 3:
         return VisualRecord(features.reshape(-1, features.shape[-1]), grid=features.shape[:2])
     folder = path.parent
-    boxes = folder.with_name(f"{folder.name.removesuffix('_att')}_box") / f"{path.stem}.npy"
+    name = f"{folder.name.removesuffix('_att')}_box/{path.stem}.npy"
+    boxes = Path(OwnFiles(folder.parent).find(name, str(path)))
     return VisualRecord(features, read_npy(boxes) if boxes.parent.is_dir() else None)
 
 

@@ -1,12 +1,69 @@
-"""Images with captions, the reader of `images:SOURCE` ([`~loading.load_images`]). Here: image files by their names."""
+"""Images with captions, the reader of `images:SOURCE` ([`~loading.load_images`]). Here: the files of a dataset."""
 
 import os
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+from ..errors import DataError
+
+ZIP = "zip://"
+HUB = "hf://datasets/"
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # by Pillow's names, as in models
 SUFFIXES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi", ".gif")
+
+
+class OwnFiles:
+    """The files of a dataset: of a folder, of the folder of a file, or of a name on the Hub, there or in the caches.
+
+    Readers open only files that [`find`](OwnFiles.find) returns. `links` allows links that lead elsewhere.
+    """
+
+    def __init__(self, source: str | os.PathLike, links: bool = False) -> None:
+        source, self.hub, self.links = os.fspath(source), "", links
+        if os.path.exists(source):
+            folder = os.path.abspath(source if os.path.isdir(source) else os.path.dirname(source))
+            # files in the Hub's cache are links to the folder "blobs"
+            real = os.path.realpath(folder)
+            snapshots = [place for place in Path(real).parents if place.name == "snapshots"]
+            self.folders, self.real_folders = [folder], [real, *(str(place.parent / "blobs") for place in snapshots)]
+        else:
+            import datasets
+            from huggingface_hub import constants
+
+            self.hub = f"{HUB}{source}"
+            self.folders = [constants.HF_HUB_CACHE, str(datasets.config.HF_DATASETS_CACHE)]
+            self.real_folders = [os.path.realpath(folder) for folder in self.folders]
+        self.real_folder_of = cache(os.path.realpath)
+
+    def find(self, path: str, where: str) -> str:
+        """Returns where a file lies that the dataset names, by a path or as `zip://MEMBER::ARCHIVE`; raises a DataError
+        for a URL, or a file outside of the dataset."""
+        if path.startswith(ZIP):
+            member, _, archive = path.removeprefix(ZIP).partition("::")
+            if archive and "::" not in archive and "://" not in member:
+                return f"{ZIP}{member}::{self.find(archive, where)}"
+        is_of_hub = self.hub and path.startswith((f"{self.hub}@", f"{self.hub}/"))
+        if is_of_hub and not re.search(r"::|(^|/)\.\.(/|$)", path):
+            return path
+        if "://" in path:
+            raise DataError(f"{where}: {path} is a URL; download the files of the dataset first.")
+        file = os.path.normpath(os.path.join(self.folders[0], path))
+        folder, name = os.path.split(file)
+        real = os.path.realpath(file) if os.path.islink(file) else os.path.join(self.real_folder_of(folder), name)
+        is_inside = self.links or is_within(real, self.real_folders)
+        if not (is_inside and is_within(file, self.folders + self.real_folders)):
+            raise DataError(
+                f"{where}: {path} lies outside of the dataset's folder, {self.folders[0]}, or is a link that leads out"
+                " of it; copy the file, or allow links in a folder of your own photographs: images:FOLDER,links=true."
+            )
+        return file
+
+
+def is_within(file: str, folders: list[str]) -> bool:
+    return file.startswith(tuple(os.path.join(folder, "") for folder in folders))
 
 
 def is_image(name: str) -> bool:
@@ -30,12 +87,14 @@ def visible_files(folder: Path) -> Iterator[str]:
         visited.add(real)
 
 
-def sorted_files(folder: Path, suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
-    """Returns the sorted names of such files in a folder, recursively and relative to it; a ValueError for none."""
+def sorted_files(folder: Path, suffixes: tuple[str, ...] = SUFFIXES, links: bool = False) -> list[str]:
+    """Returns the sorted names of such own files of a folder, recursively and relative to it; a ValueError for none."""
+    own = OwnFiles(folder, links)
     names = sorted(name for name in visible_files(folder) if name.lower().endswith(suffixes))
     if not names:
         raise ValueError(f"{folder} holds no files that end in {', '.join(suffixes)}.")
     for name in names:
         if name != name.encode(errors="replace").decode():
             raise ValueError(f"{folder}: the file name {name!r} is not UTF-8 text; rename it.")
+        own.find(name, str(folder))
     return names

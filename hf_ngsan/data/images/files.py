@@ -1,11 +1,8 @@
-"""The files of a dataset and their images: only its own files are opened, whatever paths its rows name."""
+"""The images of a dataset: only its own files are opened, whatever paths its rows name."""
 
 import io
-import os
-import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,65 +10,33 @@ import datasets
 import PIL.Image
 import PIL.ImageOps
 import pyarrow as pa
-from datasets import Dataset, Features, Image
+from datasets import Dataset, Features, Image, LargeList, List
 from datasets.formatting import PythonFormatter, _register_formatter
 from datasets.utils.file_utils import xopen
-from huggingface_hub import constants
 
 from ..errors import DataError, reason_of
-from . import FORMATS
+from . import FORMATS, HUB, ZIP, OwnFiles
 
-ZIP = "zip://"
-HUB = "hf://datasets/"
+MEDIA = ("image", "video", "frames")  # columns whose files this package opens
 NAMED_IMAGES = "hf_ngsan_images"  # name of the format of [`NamedImagesFormatter`]
 
 
-class OwnFiles:
-    """The files of a dataset: of a folder, of the folder of a file, or of a name on the Hub, there or in the caches."""
-
-    def __init__(self, source: str) -> None:
-        self.hub = ""
-        if os.path.exists(source):
-            folder = os.path.abspath(source if os.path.isdir(source) else os.path.dirname(source))
-            # files in the Hub's cache are links to the folder "blobs"
-            snapshots = [place for place in Path(os.path.realpath(folder)).parents if place.name == "snapshots"]
-            self.folders = [folder, *(str(place.parent / "blobs") for place in snapshots)]
-        else:
-            self.hub = f"{HUB}{source}"
-            self.folders = [constants.HF_HUB_CACHE, str(datasets.config.HF_DATASETS_CACHE)]
-        self.real_folders = [os.path.realpath(folder) for folder in self.folders]
-        self.real_folder_of = cache(os.path.realpath)
-
-    def find(self, path: str, where: str) -> str:
-        """Returns where a file lies that the dataset names, by a path or as `zip://MEMBER::ARCHIVE`; raises a DataError
-        for a URL, or a file outside of the dataset."""
-        if path.startswith(ZIP):
-            member, _, archive = path.removeprefix(ZIP).partition("::")
-            if archive and "::" not in archive and "://" not in member:
-                return f"{ZIP}{member}::{self.find(archive, where)}"
-        is_of_hub = self.hub and path.startswith((f"{self.hub}@", f"{self.hub}/"))
-        if is_of_hub and not re.search(r"::|(^|/)\.\.(/|$)", path):
-            return path
-        if "://" in path:
-            raise DataError(f"{where}: the image is a URL, {path}; download the images first.")
-        file = os.path.normpath(os.path.join(self.folders[0], path))
-        folder, name = os.path.split(file)
-        real = os.path.realpath(file) if os.path.islink(file) else os.path.join(self.real_folder_of(folder), name)
-        if not (is_within(file, self.folders + self.real_folders) and is_within(real, self.real_folders)):
-            raise DataError(
-                f"{where}: the image {path} lies outside of the dataset's folder, {self.folders[0]}, or is a link that"
-                " leads out of it; copy the files into it, and name them by relative paths."
-            )
-        return file
+def with_own_media(dataset: Dataset, names: Collection[str] = ()) -> Dataset:
+    """Returns a dataset without columns, other than images, for which the datasets library opens files, at any depth of
+    their types, or whose name is among `names`."""
+    kinds = {name: kind for name, kind in dataset.features.items() if not isinstance(kind, Image)}
+    return dataset.remove_columns([name for name, kind in kinds.items() if name in names or holds_media(kind)])
 
 
-def is_within(file: str, folders: list[str]) -> bool:
-    return file.startswith(tuple(os.path.join(folder, "") for folder in folders))
+def holds_media(kind: Any) -> bool:
+    if isinstance(kind, Mapping):
+        return any(map(holds_media, kind.values()))
+    return holds_media(kind.feature) if isinstance(kind, List | LargeList) else hasattr(kind, "decode_example")
 
 
-def with_own_files(dataset: Dataset, column: str, source: str, name: str) -> Dataset:
-    """Returns a dataset whose images without bytes have absolute paths of its own files ([`OwnFiles`])."""
-    own, parts, is_changed, first = OwnFiles(source), [], False, 0
+def with_own_files(dataset: Dataset, column: str, own: OwnFiles, name: str) -> Dataset:
+    """Returns a dataset whose images without bytes have absolute paths of its own files."""
+    parts, is_changed, first = list[pa.Array](), False, 0
     table = dataset.with_format("arrow")[:]
     for chunk in table.column(column).chunks:
         paths: list[Any] = chunk.field("path").to_pylist()

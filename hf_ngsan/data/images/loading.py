@@ -14,8 +14,8 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, IterableDataset, Value, Video
 
 from ..errors import DataError, naming_damage
-from . import VIDEO_SUFFIXES, sorted_files
-from .files import NAMED_IMAGES, OwnFiles, with_named_images
+from . import VIDEO_SUFFIXES, OwnFiles, sorted_files
+from .files import NAMED_IMAGES, with_named_images
 from .rows import TYPES, Columns, all_but_images, find_columns, make_rows
 from .sources import choose_split, is_folder_of_photographs, name_of_split, open_source, open_split, read_folder
 
@@ -31,6 +31,7 @@ def load_images(
     config: str | None = None,
     streaming: bool = False,
     shuffle_buffer: int = 1000,
+    links: bool = False,
 ) -> Dataset:
     """Loads one split of a dataset of images, with captions if it has any, as `image_id`, `image` (decoded when it is
     read) and, if known, `captions` and `file_name`.
@@ -42,12 +43,14 @@ def load_images(
 
     With `streaming` the images are read from beginning to end in each epoch, and nothing is prepared on the disk; all
     but the images is then read into memory first. `shuffle_buffer` rows of a stream are shuffled together.
+
+    A link that leads out of the dataset's folder is a DataError; `links` allows links in a folder of photographs.
     """
     name = f"{source}, split {split}"
     if streaming and not is_folder_of_photographs(source, config):  # which is read in place anyway
         return stream_images(source, split, name, image, captions, config, shuffle_buffer)
-    dataset, numbers = open_split(source, split, config)
-    return make_rows(dataset, find_columns(dataset, source, image, captions), numbers, name, source)
+    dataset, numbers = open_split(source, split, config, links)
+    return make_rows(dataset, find_columns(dataset, source, image, captions), numbers, name, source, links)
 
 
 def stream_images(
@@ -133,12 +136,14 @@ class ImageStream:
         self.first = self.next = number
 
 
-def load_videos(source: str, split: str, *, captions: str | None = None) -> Dataset:
+def load_videos(source: str, split: str, *, captions: str | None = None, links: bool = False) -> Dataset:
     """Loads one split of a folder of videos, which [`read_folder`] reads as if they were photographs, with the column
-    `video` of type `Video(decode=False)`: the path of the file. Processors choose the frames."""
-    sorted_files(Path(source), VIDEO_SUFFIXES)  # an error without any
-    part, numbers = choose_split(read_folder(Path(source), VIDEO_SUFFIXES), split, source)
-    rows = make_rows(part, find_columns(part, source, None, captions), numbers, f"{source}, split {split}", source)
+    `video` of type `Video(decode=False)`: the path of the file. Processors choose the frames. `links` is that of
+    [`load_images`]."""
+    sorted_files(Path(source), VIDEO_SUFFIXES, links)  # an error without any
+    part, numbers = choose_split(read_folder(Path(source), VIDEO_SUFFIXES, links), split, source)
+    columns = find_columns(part, source, None, captions)
+    rows = make_rows(part, columns, numbers, f"{source}, split {split}", source, links)
     rows = rows.with_format(None).cast_column("image", Image(decode=False)).rename_column("image", "video")
     return rows.cast_column("video", Video(decode=False))
 

@@ -19,6 +19,7 @@ from datasets import ClassLabel, Dataset, Features, Image, LargeList, List, Valu
 from ...io.files import sha256
 from ..coco_files import number_at_the_end
 from ..errors import DataError
+from . import OwnFiles
 from .files import with_named_images, with_own_files
 
 IMAGE_NAMES = ("image", "img", "images", "picture", "photo", "jpg", "jpeg", "png", "bytes", "image_bytes")
@@ -154,12 +155,14 @@ def is_image(kind: object) -> bool:
     return isinstance(kind, Image) or is_encoded_image(kind) or is_bytes(kind) or is_text(kind)
 
 
-def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str) -> Dataset:
+def make_rows(
+    dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str, links: bool = False
+) -> Dataset:
     """Returns the images in some rows of a dataset, each with all of its captions."""
     images = dataset.select_columns([columns.image]).with_format(None)
     if not (isinstance(dataset.features[columns.image], Image) and dataset.features[columns.image].decode):
         images = images.cast_column(columns.image, Image())
-    images = with_own_files(images, columns.image, source, name)
+    images = with_own_files(images, columns.image, OwnFiles(source, links), name)
     images = images if columns.image == "image" else images.rename_column(columns.image, "image")
     table = dataset.select_columns(columns.besides_images).with_format("arrow")[:]
     in_split = np.full(len(dataset), numbers is None)

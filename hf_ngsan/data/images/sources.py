@@ -22,8 +22,8 @@ from ...io.messages import chain
 from ...io.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, naming_damage, reason_of
 from ..readers import OTHER_NAMES, VALIDATION, find_split
-from . import SUFFIXES, VIDEO_SUFFIXES, is_image, visible_files
-from .files import OwnFiles, with_own_files
+from . import SUFFIXES, VIDEO_SUFFIXES, OwnFiles, is_image, visible_files
+from .files import with_own_files, with_own_media
 from .rows import CAPTION_NAMES, warn
 from .tar_files import TAR_SUFFIXES, open_tar_files
 
@@ -40,13 +40,16 @@ SHARD = re.compile(r"data/(\w+)-\d{5}-of-\d{5}\b.*")
 OTHER_WORDS = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test"}
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # of images in the folder and below
 BESIDE = (".txt", ".caption")  # suffixes of a file with the captions of the image beside it, one a line
+SAVED = ("dataset_dict.json", "dataset_info.json", "state.json")  # of `save_to_disk`
 FILE_NAME = "file_name"  # column of metadata with the path of an image
 
 
-def open_split(source: str, split: str, config: str | None = None) -> tuple[Dataset, list[int] | None]:
+def open_split(
+    source: str, split: str, config: str | None = None, links: bool = False
+) -> tuple[Dataset, list[int] | None]:
     """Opens one split of a dataset, memory-mapped, with the numbers of its rows there, None for all: a dataset in one
     part names the splits of its rows in a column `split`."""
-    return choose_split(open_source(source, config), split, source)
+    return choose_split(open_source(source, config, links=links), split, source)
 
 
 def choose_split(parts: Mapping[str, Dataset], split: str, source: str) -> tuple[Dataset, list[int] | None]:
@@ -87,15 +90,15 @@ def column_of_splits(parts: Mapping[str, Dataset], source: str) -> list[str] | N
     return [VALIDATION if several and name in OTHER_NAMES else name for name in names]
 
 
-def open_source(source: str, config: str | None, streaming: bool = False) -> dict[str, Any]:
-    """Opens all splits of a dataset by name, as `Dataset` or, if streamed, as `IterableDataset`."""
-    path = Path(source)
+def open_source(source: str, config: str | None, streaming: bool = False, links: bool = False) -> dict[str, Any]:
+    """Opens all splits of a dataset by name, as `Dataset` or `IterableDataset`; see [`load_images`]."""
+    path, own = Path(source), OwnFiles(source)
     place, files = str(path.absolute()), None
     if is_saved(path) and not streaming:
         saved = open_saved(path)
         return dict(saved) if isinstance(saved, DatasetDict) else {str(saved.split or "train"): saved}
     if is_folder_of_photographs(source, config):
-        return read_folder(path)
+        return read_folder(path, links=links)
     if path.is_dir():
         if not any(visible_files(path)):
             raise DataError(f"{path} is empty; give a folder with photographs, tables or archives.")
@@ -118,12 +121,15 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
         if builder.info.builder_name == "csv":
             builder = datasets.load_dataset_builder(place, name=config, data_files=files, **CSV_OPTIONS)  # nosec B615
+        for file in (str(file) for of_split in (builder.config.data_files or {}).values() for file in of_split):
+            if not path.is_file():
+                own.find(file, source)
         if builder.info.builder_name == "webdataset":
             return open_tar_files(builder.config.data_files, streaming)
         if not streaming:
             builder.download_and_prepare()
         parts = builder.as_streaming_dataset() if streaming else builder.as_dataset()
-    return {str(name): part for name, part in parts.items()}
+    return {str(name): part if streaming else with_own_media(part) for name, part in parts.items()}
 
 
 def is_saved(folder: Path) -> bool:
@@ -132,18 +138,19 @@ def is_saved(folder: Path) -> bool:
 
 def open_saved(folder: Path) -> Dataset | DatasetDict:
     """Loads what `save_to_disk` wrote; raises a DataError if it names files that are not its own, or is damaged."""
-    own = OwnFiles(str(folder))
+    own = OwnFiles(folder)
     with naming_source(str(folder)):
-        for file in (*folder.glob("dataset_dict.json"), *folder.glob("state.json"), *folder.glob("*/state.json")):
-            content = json.loads(file.read_text(encoding="utf-8"))
+        for file in (file for name in SAVED for file in (*folder.glob(name), *folder.glob(f"*/{name}"))):
+            content = json.loads(Path(own.find(os.path.abspath(file), str(folder))).read_text(encoding="utf-8"))
             splits, shards = content.get("splits") or [], content.get("_data_files") or []
             for name in (*splits, *(shard["filename"] for shard in shards)):
                 own.find(os.path.join(file.parent.relative_to(folder), name), str(file))
         saved = datasets.load_from_disk(str(folder))
     parts = saved if isinstance(saved, DatasetDict) else DatasetDict({"": saved})
     for split, part in parts.items():
+        part = with_own_media(part)
         for column in [name for name, feature in part.features.items() if isinstance(feature, datasets.Image)]:
-            part = with_own_files(part, column, str(folder), f"{folder}{split and f', split {split}'}")
+            part = with_own_files(part, column, own, f"{folder}{split and f', split {split}'}")
         parts[split] = part
     return parts if isinstance(saved, DatasetDict) else parts[""]
 
@@ -152,7 +159,8 @@ def card_configs(folder: Path) -> list[Any]:
     """Returns the configurations that a dataset's card declares; a DataError if they name files of others."""
     configs: list[Any] = []
     with naming_source(str(folder)):
-        for file in (folder / name for name in ("README.md", ".huggingface.yaml") if (folder / name).is_file()):
+        names = [name for name in ("README.md", ".huggingface.yaml") if (folder / name).is_file()]
+        for file in (Path(OwnFiles(folder).find(name, str(folder))) for name in names):
             content = metadata_load(file) if file.suffix == ".md" else yaml.safe_load(file.read_text(encoding="utf-8"))
             configs += (content or {}).get("configs") or []
     check_configs(configs, str(folder))
@@ -273,16 +281,18 @@ def holds_images(path: Path) -> bool:
     return any(is_image(name) or is_metadata(name) or name.lower().endswith(endings) for name in names)
 
 
-def read_folder(folder: Path, suffixes: tuple[str, ...] = SUFFIXES) -> dict[str, Dataset]:
+def read_folder(folder: Path, suffixes: tuple[str, ...] = SUFFIXES, links: bool = False) -> dict[str, Dataset]:
     """Reads a folder of photographs, or other files, one dataset a split: with `image`, undecoded, and the columns of
     the metadata, or the lines of `photo.txt` as `captions` of `photo.jpg`. A split is a folder below the root. Warnings
     name the files that are left out."""
-    names = sorted(visible_files(folder))
+    own, names = OwnFiles(folder, links), sorted(visible_files(folder))
+    for name in names:
+        own.find(name, str(folder))
     media = {name for name in names if name.lower().endswith(suffixes)}
     left_out, parts = {name for name in names if not is_metadata(name)}, {}
     for split, files in splits_of([name for name in names if name in media or is_metadata(name)], folder).items():
         metadata = list(filter(is_metadata, files))
-        columns = read_metadata(folder, metadata) if metadata else read_beside(folder, files, names)
+        columns = read_metadata(folder, metadata, own) if metadata else read_beside(folder, files, names)
         left_out -= {os.path.relpath(file, folder).replace(os.sep, "/") for file in columns.get("image", ())}
         stems = set() if metadata else {name.rpartition(".")[0] for name in files}
         left_out -= {name for name in names if name.lower().endswith(BESIDE) and name.rpartition(".")[0] in stems}
@@ -335,9 +345,9 @@ def read_beside(folder: Path, images: list[str], names: list[str]) -> dict[str, 
     return {**columns, "captions": captions} if any(captions) else columns
 
 
-def read_metadata(folder: Path, names: list[str]) -> dict[str, list]:
+def read_metadata(folder: Path, names: list[str], own: OwnFiles) -> dict[str, list]:
     """Returns the rows of several metadata files, whose paths are relative to the folder of each."""
-    own, columns = OwnFiles(str(folder)), list[str]()
+    columns: list[str] = []
     files_of_paths: dict[str, Path] = {}
     all_rows: list[dict[str, Any]] = []
     for name in names:

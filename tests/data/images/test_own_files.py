@@ -10,14 +10,16 @@ import zipfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import Dataset, Features, Image, Value
+from datasets import Audio, Dataset, Features, Image, List, Value, Video
 from huggingface_hub.hf_api import DatasetInfo
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
-from hf_ngsan.data.images.files import OwnFiles, decode_image
+from hf_ngsan.data.images import OwnFiles
+from hf_ngsan.data.images.files import decode_image
 from hf_ngsan.extraction import list_images
 from tests.data.images.photos import index_of, lists, picture_bytes, write_image_folder, write_parquet
+from tests.data.rows import dataset_of, make_row
 
 STRUCT = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
@@ -120,6 +122,32 @@ def test_no_path_in_rows_leads_out_of_the_dataset(tmp_path, outside, monkeypatch
         (photos / "folder").symlink_to(folder)
         for streaming in ("", ",streaming=true"):
             assert not read_all(f"images:{photos}{streaming}"), (path, streaming)
+    assert not requests
+
+
+def test_columns_of_other_media_are_left_out(tmp_path, outside, cache):
+    folder, url, requests = outside
+    plain, saved, file = dataset_of([make_row()]), tmp_path / "saved", tmp_path / "pairs" / "train.parquet"
+    media = {"frames": List(Image()), "deep": {"a": {"b": Image()}}, "clip": Video(), "sound": Audio()}
+    features = Features({**plain.features, **media, "video": Value("string")})
+    plain.save_to_disk(str(saved))
+    info = json.loads((saved / "dataset_info.json").read_text())
+    (saved / "dataset_info.json").write_text(json.dumps({**info, "features": features.to_dict()}))
+    file.parent.mkdir()
+    for place in (f"{url}/a.png", f"{folder}/a.png"):
+        stored, table = {"bytes": None, "path": place}, plain.data.table
+        foreign = {"frames": [stored], "deep": {"a": {"b": stored}}, "clip": stored, "sound": stored, "video": place}
+        for name, value in foreign.items():
+            table = table.append_column(name, pa.array([value], features.arrow_schema.field(name).type))
+        [shard] = saved.glob("*.arrow")
+        with pa.OSFile(str(shard), "wb") as opened, pa.ipc.new_stream(opened, table.schema) as writer:
+            writer.write_table(table)
+        [row] = load_data(f"features:{saved}", "train")
+        assert row.keys() == make_row().keys() and main(["inspect", str(saved)]) == 0
+        schema = Features({"en": Image(), "de": Value("string")}).arrow_schema
+        pq.write_table(pa.table({"en": [stored], "de": ["Hund"]}, schema=schema), file)
+        with pytest.raises(DataError, match="'en'"):
+            load_data(f"parallel:{file.parent},source=en,target=de", "train")
     assert not requests
 
 
