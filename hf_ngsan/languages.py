@@ -34,7 +34,7 @@ FINAL_SIGMA = Regex(r"(?<=[\p{L}\p{M}])σ(?!'?[\p{L}\p{M}])")
 @cache
 def plain(language: str = ENGLISH) -> normalizers.Normalizer:
     """Returns the normalizer to the lower case of a language, without invisible characters."""
-    capitals = [("İ", "i"), ("I", "ı")] if code_of(language) in TURKIC else []
+    capitals = [("İ", "i"), ("I", "ı")] if language.partition("-")[0] in TURKIC else []
     return normalizers.Sequence(
         [
             normalizers.NFC(),
@@ -49,10 +49,7 @@ def plain(language: str = ENGLISH) -> normalizers.Normalizer:
 
 @cache
 def without_punctuation(language: str = ENGLISH) -> normalizers.Normalizer:
-    """Returns the normalizer of text of which every character is a token.
-
-    Punctuation becomes a space, but for that within words and numbers.
-    """
+    """Returns the normalizer for tokens of characters: punctuation not within words or numbers becomes a space."""
     return normalizers.Sequence(
         [
             plain(language),
@@ -62,11 +59,6 @@ def without_punctuation(language: str = ENGLISH) -> normalizers.Normalizer:
             normalizers.Strip(),
         ]
     )
-
-
-def code_of(language: str) -> str:
-    """Returns the first part of a language's code, such as "en" of "en-GB"."""
-    return language.replace("_", "-").partition("-")[0].lower()
 
 
 WORDS = pre_tokenizers.Sequence(
@@ -107,10 +99,6 @@ def language_of(tokenizer: Any) -> str:
 
 
 def caption_units(language: str) -> str:
-    """Returns the tokenizer of metrics for a language.
-
-    That is "ptb" (Penn Treebank) for English, else "words" (UAX 29), with the language where it has a lower case of its
-    own: "words-tr".
-    """
-    code = code_of(language)
+    """Returns the tokenizer of metrics: "ptb" (Penn Treebank) for English, "words-tr" for Turkish, else "words"."""
+    code = language.partition("-")[0]
     return "ptb" if code == ENGLISH else f"words-{code}" if code in TURKIC else "words"

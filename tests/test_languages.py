@@ -42,7 +42,7 @@ def test_characters_are_what_a_reader_sees():
     ("language", "text", "expected"),
     [
         ("tr", "İki IŞIK, DİYARBAKIR'DA I\u0307Z", "iki ışık diyarbakır'da iz"),
-        ("az_AZ", "IŞIQ İLƏ", "ışıq ilə"),
+        ("az-Latn", "IŞIQ İLƏ", "ışıq ilə"),
         ("de", "Ich IRRE MICH", "ich irre mich"),
         ("el", "Ο ΣΟΦΟΣ, ΟΔΟΣ! ΑΣ'ΤΟΝ ΜΕΣ' ΣΤΑ ΤΑΫΣ", "ο σοφος οδος ασ'τον μες στα ταϋς"),
     ],

@@ -24,10 +24,6 @@ MAX_FRAMES = 512
 """Most frames of a clip that are kept."""
 SEEK_SECONDS = 10
 """Longest gap between two chosen frames that is decoded; a longer one is jumped over, to a key frame."""
-
-
-FAR_SECONDS = 10**6
-"""After the end of any clip: where it is sought, the last key frame is found."""
 REORDERED = 16
 """Most pictures that H.264 and its successors store before one that is shown earlier."""
 DECODERS_WITH_ALPHA = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
@@ -113,14 +109,13 @@ def frames_for(image_processor: Any, source: str | os.PathLike | bytes, name: st
 
 def video_stream(container: Any, name: str) -> Any:
     """Returns the video stream that the file marks as default, the largest of several; cover pictures do not count."""
-    streams = [one for one in container.streams.video if one.codec_context and not is_marked(one, "attached_pic")]
+    from av.stream import Disposition
+
+    known = (stream for stream in container.streams.video if stream.codec_context)
+    streams = [stream for stream in known if not stream.disposition & Disposition.attached_pic]
     if not streams:
         raise ImageError(f"{name} has no video stream that PyAV can decode.")
-    return max(streams, key=lambda one: (is_marked(one, "default"), one.width * one.height))
-
-
-def is_marked(stream: Any, disposition: str) -> bool:
-    return bool(stream.disposition & type(stream.disposition)[disposition])
+    return max(streams, key=lambda stream: (stream.disposition & Disposition.default, stream.width * stream.height))
 
 
 def extent(container: Any, stream: Any) -> tuple[float, float]:
@@ -131,8 +126,8 @@ def extent(container: Any, stream: Any) -> tuple[float, float]:
         return until_damage(packet for packet in packets if packet.pts is not None and not packet.is_discard)
 
     begin = end = min((packet.pts for packet in islice(pictures(), REORDERED + 1)), default=0)
-    for seconds in (FAR_SECONDS, 0):
-        if end == begin:  # nothing was left of the file at the first place
+    for seconds in (10**6, 0):  # far behind the end the last key frame is found, unless the file is cut off
+        if end == begin:
             container.seek(int(seconds / stream.time_base), stream=stream)
             end = max((packet.pts + (packet.duration or 0) for packet in pictures()), default=begin)
     return float(begin * stream.time_base), float((end - begin) * stream.time_base)
