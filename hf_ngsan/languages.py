@@ -1,7 +1,8 @@
 """Words and characters of any language, as vocabularies, metrics and fingerprints count them.
 
 English keeps the rules of its field, such as the Penn Treebank tokenizer of the COCO evaluation in metrics. Elsewhere
-words are those of Unicode (UAX 29): runs of letters between spaces, single characters in Chinese, Japanese and Thai.
+words are those of Unicode (UAX 29): runs of letters between spaces, and of katakana; single characters in Chinese, Thai
+and the rest of Japanese.
 
 ```python
 segment("Ein Hund, 3.5 kg")  # ["ein", "hund", "3.5", "kg"]
@@ -9,12 +10,15 @@ segment("一只狗在草地上跑", "characters")  # ["一", "只", "狗", "在"
 ```
 """
 
+from functools import cache
 from typing import Any, Literal
 
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
 ENGLISH = "en"
 Units = Literal["words", "characters"]
+TURKIC = ("tr", "az")
+"""Languages whose capital letters of i and ı are İ and I."""
 
 CONTENT = r"\p{L}\p{M}\p{N}\p{So}"
 """Letters, their marks, digits, and symbols such as emoji: what a word has, and punctuation has not."""
@@ -23,24 +27,40 @@ INVISIBLE = "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
 """Soft hyphens, and marks of the direction of text; not the joiners within words and emoji."""
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 """Letters of scripts without spaces between words."""
-PLAIN = normalizers.Sequence(
-    [
-        normalizers.NFC(),
-        normalizers.Lowercase(),
-        normalizers.Replace(Regex(INVISIBLE), ""),
-        normalizers.Replace(Regex("[‘’`´]"), "'"),
-    ]
-)
-WITHOUT_PUNCTUATION = normalizers.Sequence(
-    [
-        PLAIN,
-        normalizers.Replace(Regex(r"(?<!\p{L})'|'(?!\p{L})"), " "),
-        normalizers.Replace(Regex(r"(?<!\p{N})[.,]|[.,](?!\p{N})"), " "),
-        normalizers.Replace(Regex(rf"[^{CONTENT}\u200c\u200d'.,{SKIN_TONES}]+"), " "),
-        normalizers.Strip(),
-    ]
-)
-"""Text of which every character is a token: punctuation becomes a space, but for that within words and numbers."""
+FINAL_SIGMA = Regex(r"(?<=[\p{L}\p{M}])σ(?!'?[\p{L}\p{M}])")
+"""A sigma that ends a word, where lower case is ς."""
+
+
+@cache
+def plain(language: str = ENGLISH) -> normalizers.Normalizer:
+    """Returns the normalizer to the lower case of a language, without invisible characters."""
+    capitals = [("İ", "i"), ("I", "ı")] if language.partition("-")[0] in TURKIC else []
+    return normalizers.Sequence(
+        [
+            normalizers.NFC(),
+            *(normalizers.Replace(capital, letter) for capital, letter in capitals),
+            normalizers.Lowercase(),
+            normalizers.Replace(Regex(INVISIBLE), ""),
+            normalizers.Replace(Regex("[‘’`´]"), "'"),
+            normalizers.Replace(FINAL_SIGMA, "ς"),
+        ]
+    )
+
+
+@cache
+def without_punctuation(language: str = ENGLISH) -> normalizers.Normalizer:
+    """Returns the normalizer for tokens of characters: punctuation not within words or numbers becomes a space."""
+    return normalizers.Sequence(
+        [
+            plain(language),
+            normalizers.Replace(Regex(r"(?<!\p{L})'|'(?!\p{L})"), " "),
+            normalizers.Replace(Regex(r"(?<!\p{N})[.,]|[.,](?!\p{N})"), " "),
+            normalizers.Replace(Regex(rf"[^{CONTENT}\u200c\u200d'.,{SKIN_TONES}]+"), " "),
+            normalizers.Strip(),
+        ]
+    )
+
+
 WORDS = pre_tokenizers.Sequence(
     [
         pre_tokenizers.Split(Regex(r"(?y{w})\X"), "isolated"),
@@ -50,14 +70,14 @@ WORDS = pre_tokenizers.Sequence(
 CHARACTERS = pre_tokenizers.Split(Regex(r"\X"), "isolated")
 
 
-def segment(text: str, units: Units = "words") -> list[str]:
+def segment(text: str, units: Units = "words", language: str = ENGLISH) -> list[str]:
     """Returns the words (UAX 29) or the characters (grapheme clusters) of a text, in lower case, without punctuation.
 
-    Spaces are no characters here: they say nothing in scripts that have none.
+    Spaces are no characters here: they say nothing in scripts that have none. The language says what lower case is.
     """
     if units == "words":
-        return [word for word, _ in WORDS.pre_tokenize_str(PLAIN.normalize_str(text))]
-    characters = CHARACTERS.pre_tokenize_str(WITHOUT_PUNCTUATION.normalize_str(text))
+        return [word for word, _ in WORDS.pre_tokenize_str(plain(language).normalize_str(text))]
+    characters = CHARACTERS.pre_tokenize_str(without_punctuation(language).normalize_str(text))
     return [character for character, _ in characters if character != " "]
 
 
@@ -79,5 +99,6 @@ def language_of(tokenizer: Any) -> str:
 
 
 def caption_units(language: str) -> str:
-    """Returns the tokenizer of metrics for a language: "ptb" (Penn Treebank) for English, "words" (UAX 29) else."""
-    return "ptb" if language.partition("-")[0] == ENGLISH else "words"
+    """Returns the tokenizer of metrics: "ptb" (Penn Treebank) for English, "words-tr" for Turkish, else "words"."""
+    code = language.partition("-")[0]
+    return "ptb" if code == ENGLISH else f"words-{code}" if code in TURKIC else "words"

@@ -8,6 +8,7 @@ from transformers import AutoTokenizer
 from hf_ngsan.data import build_tokenizer
 from hf_ngsan.languages import caption_units, language_of, segment
 from hf_ngsan.metrics import CaptionMetrics
+from tests.tables import each_row
 
 WORDS = {
     "Ein Hund's Ball, 3.14 läuft!": ["ein", "hund's", "ball", "3.14", "läuft"],
@@ -35,6 +36,26 @@ def test_words_are_those_of_unicode():
 
 def test_characters_are_what_a_reader_sees():
     assert segment("น้ำ 👩‍👩‍👧 ok, é", "characters") == ["น้ำ", "👩‍👩‍👧", "o", "k", "é"]
+
+
+@each_row(
+    ("language", "text", "expected"),
+    [
+        ("tr", "İki IŞIK, DİYARBAKIR'DA I\u0307Z", "iki ışık diyarbakır'da iz"),
+        ("az-Latn", "IŞIQ İLƏ", "ışıq ilə"),
+        ("de", "Ich IRRE MICH", "ich irre mich"),
+        ("el", "Ο ΣΟΦΟΣ, ΟΔΟΣ! ΑΣ'ΤΟΝ ΜΕΣ' ΣΤΑ ΤΑΫΣ", "ο σοφος οδος ασ'τον μες στα ταϋς"),
+    ],
+)
+def test_lower_case_is_that_of_the_language(tmp_path, language, text, expected):
+    assert segment(text, "words", language) == expected.split()
+    assert segment(text, "characters", language) == list(expected.replace(" ", ""))
+    for units in ("words", "characters", "subwords"):
+        build_tokenizer([text] * 2, min_count=1, units=units, language=language).save_pretrained(tmp_path)
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+        assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == expected, units
+    metric = CaptionMetrics(metrics=["bleu"], tokenizer=caption_units(language))
+    assert metric.compute(predictions=[text], references=[[expected]])["bleu_1"] == pytest.approx(1)
 
 
 def test_tokenizers_give_text_back(tmp_path):
@@ -72,4 +93,7 @@ def test_bleu_of_a_language_without_spaces_is_that_of_sacrebleu():
 
 
 def test_each_language_has_its_metric_words():
-    assert [caption_units(language) for language in ("en", "en-GB", "de", "zh")] == ["ptb", "ptb", "words", "words"]
+    units = {"en": "ptb", "en-GB": "ptb", "de": "words", "zh": "words", "tr-TR": "words-tr", "az": "words-az"}
+    assert {language: caption_units(language) for language in units} == units
+    with pytest.raises(ValueError, match="METEOR"):
+        CaptionMetrics(metrics=["meteor"], tokenizer="words-tr")

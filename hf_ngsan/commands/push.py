@@ -27,14 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runs = "training runs with other seeds; the card shows mean and standard deviation"
     add("--runs", nargs="+", default=[], type=user_path, metavar="RUN", help=runs)
     add("--examples", metavar="SPEC", help="dataset; the card shows its first test images with their captions")
-    add("--license", metavar="ID", help="licence of the weights, such as cc-by-4.0 (that of their sources)")
+    licence = "licence of the weights, such as cc-by-4.0, as the Hub lists it (that of their sources)"
+    add("--license", metavar="ID", help=licence)
+    add("--license-name", metavar="NAME", help="name of a licence whose ID is other")
 
 
 def run(options: argparse.Namespace) -> None:
     folder = None if options.dry_run is None else Path(options.dry_run or options.repo_id.split("/")[-1])
+    from ..io.packaged import check_licence
+
+    check_licence(options.license, options.license_name)
     from ..sharing import push
 
-    given = pick(options, "runs", "examples", "license", "overwrite")
+    given = pick(options, "runs", "examples", "license", "license_name", "overwrite")
     commit = push(options.model, options.repo_id, folder, private=options.private or None, **given)
     if commit is not None:
         print(f"{options.repo_id} is uploaded: {commit.commit_url}")

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..languages import CHARACTERS, ENGLISH, PLAIN, WITHOUT_PUNCTUATION, WORDS, caption_units, joining_words
+from ..languages import CHARACTERS, ENGLISH, WORDS, caption_units, joining_words, plain, without_punctuation
 from .errors import DataError
 
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -63,9 +63,10 @@ def build_tokenizer(
         captions: strings, of the training split only.
         min_count: words and characters seen less often become `<unk>`.
         max_length: the tokenizer's `model_max_length`, in tokens.
-        units: `words` (outside of English those of Unicode, UAX 29: single characters in Chinese, Japanese and Thai),
+        units: `words` (outside of English those of Unicode, UAX 29, see [`~hf_ngsan.languages.segment`]),
             `characters` (grapheme clusters and spaces), or `subwords` (byte-pair encoding, Sennrich et al. 2016).
-        language: a code such as `en`, `de` or `zh`; metrics count the words of this language, whatever the units.
+        language: a code such as `en`, `de` or `zh`: lower case is that of this language, and metrics count its words,
+            whatever the units.
         vocab_size: maximal number of subwords and special tokens.
 
     Returns:
@@ -82,16 +83,16 @@ def build_tokenizer(
     texts = list(captions)
     is_english = caption_units(language) == "ptb"
     if units == "subwords":
-        backend = train_subwords(texts, vocab_size)
+        backend = train_subwords(texts, vocab_size, language)
     else:
         backend = Tokenizer(models.WordLevel({}, unk_token=UNKNOWN))
         if units == "characters":
-            backend.normalizer, backend.pre_tokenizer = WITHOUT_PUNCTUATION, CHARACTERS
+            backend.normalizer, backend.pre_tokenizer = without_punctuation(language), CHARACTERS
             backend.decoder = decoders.Fuse()
         elif is_english:
             backend.normalizer, backend.pre_tokenizer = NORMALIZER, pre_tokenizers.WhitespaceSplit()
         else:
-            backend.normalizer, backend.pre_tokenizer = PLAIN, WORDS
+            backend.normalizer, backend.pre_tokenizer = plain(language), WORDS
             backend.decoder = joining_words()
         backend.model = models.WordLevel(frequent_words(backend, texts, min_count), unk_token=UNKNOWN)
     options = ({} if is_english else {"language": language}) | ({} if units == "words" else {"units": units})
@@ -109,10 +110,10 @@ def frequent_words(backend: Tokenizer, texts: Iterable[str], min_count: int) -> 
     return {word: index for index, word in enumerate([*SPECIAL_TOKENS.values(), *words])}
 
 
-def train_subwords(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+def train_subwords(texts: Iterable[str], vocab_size: int, language: str) -> Tokenizer:
     """Learns merges of the characters of texts; `▁` marks the beginning of a word."""
     backend = Tokenizer(models.BPE(unk_token=UNKNOWN))
-    backend.normalizer = WITHOUT_PUNCTUATION
+    backend.normalizer = without_punctuation(language)
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     learn_merges(backend, texts, vocab_size=vocab_size, limit_alphabet=vocab_size - len(SPECIAL_TOKENS))
     return backend

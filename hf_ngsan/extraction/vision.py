@@ -4,7 +4,9 @@ import logging
 import os
 from typing import Any
 
+from transformers import AutoImageProcessor
 from transformers.image_processing_base import ImageProcessingMixin
+from transformers.image_processing_utils import get_size_dict
 
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
 from ..models.backbone_sources import kind_of_source, packaged_config, preprocessing_of_variant
@@ -72,7 +74,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
                 raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
         else:
             model = VisionModel(VisionConfig(pretrained=folder, **fields))
-    image_processor = load_image_processor(folder, model.config.kind, image_size, own_image_size(model))
+    image_processor = load_image_processor(folder, model.config.kind, image_size, model)
     if image_size is not None:
         check_size(model.backbone, image_size, image_size)
     for field, value in sampling.items():
@@ -106,12 +108,12 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
 
 
 def load_image_processor(
-    source: str | os.PathLike, kind: str | None, image_size: int | None = None, own_size: int | None = None
+    source: str | os.PathLike, kind: str | None, image_size: int | None = None, vision: VisionModel | None = None
 ) -> CaptioningImageProcessor:
     """Returns the preprocessing that the folder of a trained model describes, without crops, which would move regions.
 
     The whole image is resized to the square that would be cropped, or to `image_size`. A backbone without a description
-    gets ImageNet's normalization and `own_size`; for a detection model that is a ValueError.
+    gets ImageNet's normalization and the size of `vision`'s patch encoder; for a detection model that is a ValueError.
     """
     try:
         if is_packaged(source):
@@ -122,23 +124,24 @@ def load_image_processor(
         if kind == "regions":
             raise ValueError(f"{source} has no preprocessor_config.json; add the one of the original model.") from error
         settings = CaptioningImageProcessor().to_dict()
+        own_size = None if vision is None else own_image_size(vision)
         image_size = image_size or own_size or settings["size"]["height"]
         logger.warning("%s has no preprocessor_config.json; size %s, ImageNet's normalization.", source, image_size)
-    if image_size is not None:
-        settings |= {"size": {"height": image_size, "width": image_size}, "do_center_crop": False}
     if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
+        if image_size is not None:
+            settings |= {"size": {"height": image_size, "width": image_size}, "do_center_crop": False}
         image_processor = CaptioningImageProcessor.from_dict(settings)
         check_whole_images(image_processor)
         return image_processor
-    size: Any = settings.get("size")
-    if settings.get("do_center_crop") and settings.get("crop_size"):
-        size = settings["crop_size"]
-    size = {"shortest_edge": size} if isinstance(size, int) else size
-    if size.get("height") and size.get("width"):
-        size = {"height": size["height"], "width": size["width"]}
-    elif size.get("longest_edge"):
-        size = {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"]}
-    else:
-        size = {"height": size["shortest_edge"], "width": size["shortest_edge"]}
+    try:  # transformers' own image processor knows its defaults and what older versions wrote
+        settings = AutoImageProcessor.from_pretrained(source, backend="pil", trust_remote_code=False).to_dict()  # nosec B615
+    except (OSError, ValueError):  # it has none, or one with code of its own
+        size = settings.get("size") or CaptioningImageProcessor.size
+        settings["size"] = get_size_dict(size, settings.get("max_size"), default_to_square=False)
+    crop = settings.get("crop_size") if settings.get("do_center_crop") else None
+    size = get_size_dict(image_size or crop or settings["size"])
+    if len(size) == 1:  # of one edge alone
+        size = get_size_dict(*size.values())
     chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
-    return CaptioningImageProcessor(size=size, **chosen)
+    patch_size = getattr(vision.config.backbone_config, "patch_size", None) if vision and kind == "regions" else None
+    return CaptioningImageProcessor(size=size, size_divisor=patch_size, **chosen)

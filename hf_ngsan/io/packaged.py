@@ -42,6 +42,19 @@ RUNS = "runs"
 WEIGHTS_FROM = "weights_from"
 """Field of the configuration with the sources."""
 LICENSE = "LICENSE"
+LICENCES_OF_THE_HUB = frozenset(
+    """
+    afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0
+    bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5
+    cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0
+    cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0
+    cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0 etalab-2.0
+    eupl-1.1 eupl-1.2 fair-noncommercial-research-license gemma gfdl gpl gpl-2.0 gpl-3.0 grok2-community h-research
+    intel-research isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 llama3.1 llama3.2 llama3.3 llama4 lppl-1.3c mit
+    mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 open-mdw openrail openrail++ osl-3.0 other pddl postgresql unknown unlicense
+    wtfpl zlib
+    """.split()  # noqa: SIM905
+)
 LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md")
 CARD = "README.md"
 INITIALIZED_FROM = {
@@ -208,6 +221,18 @@ def sources_of(config: Any) -> list[Source]:
     return [Source(**entry) for entry in listed or ()]
 
 
+def check_licence(identifier: str | None, name: str | None) -> None:
+    """Raises a ValueError for a licence that the Hub does not list, and for "other" without a name."""
+    if identifier not in LICENCES_OF_THE_HUB | {None}:
+        close = difflib.get_close_matches(str(identifier).lower().replace(" ", "-"), LICENCES_OF_THE_HUB, 1)
+        raise ValueError(
+            f"The Hub lists no licence {identifier!r}; take {''.join(f'{one}, or ' for one in close)}other with a name "
+            "(--license-name, license_name in a card). See https://huggingface.co/docs/hub/repositories-licenses."
+        )
+    if (identifier == "other") != bool(name):
+        raise ValueError("The licence other needs a name (--license-name, license_name in a card); no other takes one.")
+
+
 def licence_of(config: Any) -> Source | None:
     """Returns the licence that follows from the sources of a model; "other" with all names where they differ."""
     terms = {source.terms: source for source in sources_of(config) if source.license is not None}
@@ -280,6 +305,8 @@ def described_by_card(place: str, card: Path | None) -> Source:
         for key in ("license", "license_name", "license_link")
         if (value := stated.get(key)) is not None
     }
+    if terms.get("license", "other") not in LICENCES_OF_THE_HUB:
+        terms = {"license_name": terms["license"], **terms, "license": "other"}
     if "license_link" in terms and "://" not in terms["license_link"]:
         terms["license_link"] = LICENSE  # a file, which goes along under this name
     return Source(name, **terms)

@@ -64,8 +64,8 @@ class CaptionMetric(evaluate.Metric):
 
     Args:
         tokenizer: "ptb" (the default) tokenizes like the COCO evaluation; "words" or "characters" are those of Unicode,
-            for other languages than English; an object with `tokenize(list of strings)` may take their place; `None`
-            takes text that is tokenized already.
+            for other languages than English, "words-tr" in the lower case of Turkish; an object with `tokenize(list of
+            strings)` may take their place; `None` takes text that is tokenized already.
         kwargs: arguments of `evaluate.Metric`.
     """
 
@@ -253,7 +253,7 @@ class CaptionMetrics(CaptionMetric):
         unknown = [name for name in metrics if name not in makers]
         if unknown:
             raise ValueError(f"Unknown metric {unknown[0]!r}; choose from {', '.join(makers)}.")
-        if "meteor" in metrics and kwargs.get("tokenizer") in ("words", "characters"):
+        if "meteor" in metrics and str(kwargs.get("tokenizer")).startswith(("words", "characters")):
             raise ValueError("METEOR has stems, synonyms and paraphrases of English only; leave it out.")
         self.parts: list[CaptionMetric] = [makers[name]() for name in metrics]
         super().__init__(**kwargs)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class CaptionTokenizer(Protocol):
     def tokenize(self, captions: list[str]) -> list[str]: ...
 
 
-TokenizerChoice = Literal["ptb", "words", "characters"] | CaptionTokenizer | None
+TokenizerChoice = str | CaptionTokenizer | None
 
 END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer lets through together
 
@@ -89,9 +89,10 @@ def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[st
     """Tokenizes captions, see [`~hf_ngsan.metrics.evaluation.CaptionMetric`]; a ValueError for another string."""
     if tokenizer is None:
         return captions
-    if tokenizer in ("words", "characters"):
-        return [" ".join(segment(caption, tokenizer)) for caption in captions]
     if isinstance(tokenizer, str):
+        units, _, language = tokenizer.partition("-")
+        if units == "words" or units == "characters":
+            return [" ".join(segment(caption, units, language)) for caption in captions]
         if tokenizer != "ptb":
             raise ValueError(
                 f"Unknown tokenizer {tokenizer!r}; use 'ptb', 'words', 'characters', an object with tokenize, or None."

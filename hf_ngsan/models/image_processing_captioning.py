@@ -127,6 +127,7 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
 
     do_flip_channel_order: bool | None
     round_edges: bool | None
+    size_divisor: int | None
     num_frames: int | None
     seconds_per_frame: float | None
 
@@ -139,6 +140,8 @@ class CaptioningImageProcessor(PilBackend):
             with `"longest_edge"` as its limit, which keep the aspect ratio.
         round_edges (`bool`, defaults to `False`): with both edges given, height and width are rounded to the nearest
             pixel, as detectron2 does; transformers cuts their fractions off.
+        size_divisor (`int`, *optional*): with both edges given, height and width are then rounded down to multiples of
+            it, as YOLOS, whose patches have this size, needs them.
         do_flip_channel_order (`bool`, defaults to `False`): blue, green, red; `image_mean` and `image_std` are then
             in that order too.
         do_convert_rgb (`bool`, defaults to `True`): False takes images as they are, with any number of channels.
@@ -161,7 +164,7 @@ class CaptioningImageProcessor(PilBackend):
     image_std = IMAGENET_DEFAULT_STD
     do_convert_rgb = do_resize = do_rescale = do_normalize = do_pad = True
     do_flip_channel_order = round_edges = False
-    num_frames = seconds_per_frame = None
+    size_divisor = num_frames = seconds_per_frame = None
 
     def read_images(self, images: Any, draft: bool = False) -> list[Image.Image]:
         """Reads one image or several; `draft` decodes JPEG files no larger than needed, see [`load_image`]."""
@@ -171,8 +174,8 @@ class CaptioningImageProcessor(PilBackend):
         output = super().to_dict()
         if self._auto_class is None:
             output.pop("auto_map", None)  # of a checkpoint with code
-        for name in ("num_frames", "seconds_per_frame"):
-            if output.get(name) is None:  # of images
+        for name in ("num_frames", "seconds_per_frame", "size_divisor"):
+            if output.get(name) is None:  # of most image processors
                 output.pop(name, None)
         return output
 
@@ -194,7 +197,7 @@ class CaptioningImageProcessor(PilBackend):
         pixels = []
         for image in images:
             if settings["do_resize"]:
-                size = resized_size(image, settings["size"], settings["round_edges"])
+                size = resized_size(image, settings["size"], settings["round_edges"], settings["size_divisor"] or 1)
                 image = self.resize(image, size, settings["resample"])
             if settings["do_center_crop"]:
                 image = self.center_crop(image, settings["crop_size"])
@@ -219,7 +222,7 @@ def looked_up(function: Callable[[np.ndarray], np.ndarray], image: np.ndarray) -
     return pixels
 
 
-def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None) -> SizeDict:
+def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None, divisor: int) -> SizeDict:
     """Returns the height and width to which an image `(channels, height, width)` is resized, or another `size`."""
     if not (size.shortest_edge and size.longest_edge):
         return size
@@ -231,7 +234,8 @@ def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None) ->
         limited = get_size_with_aspect_ratio((height, width), size.shortest_edge, size.longest_edge)
         # It leaves an image alone whose shortest edge is right when rounded, however long the other edge is.
         resized = [min(side, size.longest_edge) for side in limited]
-    return SizeDict(height=max(1, resized[0]), width=max(1, resized[1]))
+    resized = [max(divisor, side - side % divisor) for side in resized]
+    return SizeDict(height=resized[0], width=resized[1])
 
 
 __all__ = ["CaptioningImageProcessor", "ImageError", "least_side_of", "load_image", "load_images"]

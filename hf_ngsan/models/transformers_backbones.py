@@ -160,6 +160,8 @@ def check_size(model: Any, height: int, width: int) -> None:
             needed = f"both must be multiples of {max(strides)}"
         elif cells < config.num_queries:
             needed = f"its feature maps would have {cells} cells for its {config.num_queries} queries"
+    elif hasattr(config, "num_detection_tokens") and (height % config.patch_size or width % config.patch_size):
+        needed = f"both must be multiples of {config.patch_size}"  # YOLOS cuts off what is no whole patch
     if needed:
         raise ValueError(f"This {config.model_type} cannot take images of height {height} and width {width}: {needed}.")
 

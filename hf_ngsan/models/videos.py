@@ -9,12 +9,14 @@ clip.images[0].size, clip.seconds  # (640, 360), [0.5, 1.5, 2.5, ...]
 import io
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
 from PIL import Image
 
-from .image_processing_captioning import ImageError
+from .image_processing_captioning import ImageError, upright_rgb
 
 NUM_FRAMES = 8
 """Frames of a clip where nothing else is said."""
@@ -22,10 +24,14 @@ MAX_FRAMES = 512
 """Most frames of a clip that are kept."""
 SEEK_SECONDS = 10
 """Longest gap between two chosen frames that is decoded; a longer one is jumped over, to a key frame."""
+REORDERED = 16
+"""Most pictures that H.264 and its successors store before one that is shown earlier."""
+DECODERS_WITH_ALPHA = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+"""FFmpeg's own decoders of these codecs leave the transparency out."""
 
 
 class Frames(NamedTuple):
-    """Upright RGB images of a clip in their order, and when each is shown, in seconds from its beginning."""
+    """Upright RGB images of a clip in their order, and when each is shown, in seconds from the first picture."""
 
     images: list[Image.Image]
     seconds: list[float]
@@ -41,14 +47,15 @@ def read_frames(
 
     Args:
         source: path of a file (mp4, mov, webm, mkv, avi, gif), or its bytes.
-        num_frames: number of frames, from the middles of as many equal parts of the clip; a clip of fewer frames gives
-            each once.
+        num_frames: number of frames, from the middles of as many equal parts of the clip, from its first to its last
+            picture; a clip of fewer frames gives each once.
         every_seconds: instead of `num_frames`, a frame from the middle of every so many seconds.
         name: of the file, for errors.
 
     Raises:
-        ImageError: PyAV is missing; no video, a damaged one, one without frames, or more than `MAX_FRAMES` frames asked
-            for. A clip that ends in damage gives the frames before it, unless there are none.
+        ImageError: PyAV is missing; no video, a damaged one, one without frames, frames of more than
+            `PIL.Image.MAX_IMAGE_PIXELS` pixels, or more than `MAX_FRAMES` frames asked for. A clip that ends in damage
+            gives the frames before it, unless there are none.
     """
     name = name or ("the video" if isinstance(source, bytes) else os.fspath(source))
     if not 1 <= num_frames <= MAX_FRAMES or (every_seconds is not None and not every_seconds > 0):
@@ -64,11 +71,14 @@ def read_frames(
         file.seek(0)
         try:
             with av.open(file, format=container_format) as container:
-                if not container.streams.video:
-                    raise ImageError(f"{name} has no pictures.")
-                stream = container.streams.video[0]
-                stream.thread_type = "AUTO"
-                begin, length = extent(container, stream)
+                begin, length = extent(container, video_stream(container, name))
+            file.seek(0)
+            with av.open(file, format=container_format) as container:  # seeking back can miss the first picture
+                stream = video_stream(container, name)
+                decoder = stream.codec_context
+                decoder.thread_type = "AUTO"
+                if stream.metadata.get("alpha_mode") == "1" and decoder.name in DECODERS_WITH_ALPHA:
+                    decoder = av.CodecContext.create(DECODERS_WITH_ALPHA[decoder.name], "r")
                 if every_seconds is not None:
                     num_frames = max(1, round(length / every_seconds))
                     length = num_frames * every_seconds
@@ -78,9 +88,11 @@ def read_frames(
                         )
                 times = [begin + length * (place + 0.5) / num_frames for place in range(num_frames)]
                 reformatter = VideoReformatter()  # making one costs more than a frame
-                for frame in frames_at(container, stream, times):
-                    image = reformatter.reformat(frame, format="rgb24", threads=1).to_image()
-                    found.images.append(image.rotate(frame.rotation, expand=True) if frame.rotation else image)
+                for frame in frames_at(container, stream, decoder, times):
+                    width = max(1, round(frame.width * (stream.sample_aspect_ratio or 1)))
+                    if width * frame.height > (Image.MAX_IMAGE_PIXELS or math.inf):
+                        raise ImageError(f"{name} has frames of {width} x {frame.height} pixels, which are too many.")
+                    found.images.append(upright_image(frame, reformatter, width))
                     found.seconds.append(frame.time - begin)
         except av.FFmpegError as error:
             raise ImageError(f"{name} is no video, or a damaged one ({error.strerror}).") from error
@@ -95,35 +107,73 @@ def frames_for(image_processor: Any, source: str | os.PathLike | bytes, name: st
     return read_frames(source, number or NUM_FRAMES, every, name).images
 
 
+def video_stream(container: Any, name: str) -> Any:
+    """Returns the video stream that the file marks as default, the largest of several; cover pictures do not count."""
+    from av.stream import Disposition
+
+    known = (stream for stream in container.streams.video if stream.codec_context)
+    streams = [stream for stream in known if not stream.disposition & Disposition.attached_pic]
+    if not streams:
+        raise ImageError(f"{name} has no video stream that PyAV can decode.")
+    return max(streams, key=lambda stream: (stream.disposition & Disposition.default, stream.width * stream.height))
+
+
 def extent(container: Any, stream: Any) -> tuple[float, float]:
-    """Returns the time of the first frame and the length in seconds; decodes a file that does not say."""
-    if stream.duration is not None and stream.start_time is not None:
-        return float(stream.start_time * stream.time_base), float(stream.duration * stream.time_base)
-    if container.duration is not None:
-        return (container.start_time or 0) / 1e6, container.duration / 1e6
-    times = [frame.time for frame in decoded(container, stream)] or [0.0]
-    container.seek(0)
-    return times[0], (times[-1] - times[0]) * len(times) / max(1, len(times) - 1)
+    """Returns the time of the first picture and the length of all in seconds, by packets: headers count sound too."""
+
+    def pictures() -> Iterator[Any]:
+        packets = container.demux(stream)
+        return until_damage(packet for packet in packets if packet.pts is not None and not packet.is_discard)
+
+    begin = end = min((packet.pts for packet in islice(pictures(), REORDERED + 1)), default=0)
+    for seconds in (10**6, 0):  # far behind the end the last key frame is found, unless the file is cut off
+        if end == begin:
+            container.seek(int(seconds / stream.time_base), stream=stream)
+            end = max((packet.pts + (packet.duration or 0) for packet in pictures()), default=begin)
+    return float(begin * stream.time_base), float((end - begin) * stream.time_base)
 
 
-def decoded(container: Any, stream: Any) -> Iterator[Any]:
-    """Yields frames with a time, up to the end of the file or the place where it is damaged."""
+def until_damage(items: Iterable[Any]) -> Iterator[Any]:
+    """Yields packets or frames, up to the end of the file or the place where it is damaged."""
     try:
-        yield from (frame for frame in container.decode(stream) if frame.pts is not None)
+        yield from items
     except Exception as error:
         if not type(error).__module__.startswith("av."):  # PyAV's own, of damaged files
             raise
 
 
-def frames_at(container: Any, stream: Any, times: list[float]) -> Iterator[Any]:
+def decoded(container: Any, stream: Any, decoder: Any) -> Iterator[Any]:
+    """Returns the frames with a time from the current place of a file on."""
+    decoder.flush_buffers()
+    frames = (frame for packet in container.demux(stream) for frame in decoder.decode(packet))
+    return until_damage(frame for frame in frames if frame.pts is not None)
+
+
+def upright_image(frame: Any, reformatter: Any, width: int) -> Image.Image:
+    """Returns a frame with a width for square pixels, on white, turned and mirrored as its display matrix says."""
+    is_opaque = not (frame.format.has_palette or any(component.is_alpha for component in frame.format.components))
+    frame_format = "rgb24" if is_opaque else "rgba"
+    converted = reformatter.reformat(frame, width=width, format=frame_format, threads=1)
+    image = converted.to_image() if is_opaque else upright_rgb(Image.fromarray(converted.to_ndarray()))
+    matrix = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is not None:
+        (x_from_x, y_from_x, _), (x_from_y, y_from_y, _), _ = np.frombuffer(matrix, np.int32).reshape(3, 3)
+        if abs(x_from_y) > abs(x_from_x):
+            image, x_from_x, y_from_y = image.transpose(Image.Transpose.TRANSPOSE), x_from_y, y_from_x
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if x_from_x < 0 else image
+        image = image.transpose(Image.Transpose.FLIP_TOP_BOTTOM) if y_from_y < 0 else image
+    return image
+
+
+def frames_at(container: Any, stream: Any, decoder: Any, times: list[float]) -> Iterator[Any]:
     """Yields the frame that is shown at each time, each once, in one pass that jumps over long gaps."""
-    frames, shown, waiting, can_jump = decoded(container, stream), None, None, True
+    frames, shown, waiting, can_jump = decoded(container, stream, decoder), None, None, True
     last, gap = None, int(SEEK_SECONDS / stream.time_base)
     for pts in (math.floor(time / stream.time_base) for time in times):
         if can_jump and shown is not None and pts - shown.pts > gap:
             here = shown.pts
             container.seek(pts, stream=stream)
-            frames, waiting = decoded(container, stream), None
+            frames, waiting = decoded(container, stream, decoder), None
             shown = next(frames, shown)
             can_jump = shown.pts > here  # without a key frame between, all that was decoded is decoded again
         if waiting is None or waiting.pts <= pts:

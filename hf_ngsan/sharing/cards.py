@@ -18,7 +18,16 @@ from transformers import PreTrainedModel
 
 from ..data.errors import DataError
 from ..io.files import read_json_or_none, sha256, write_output, write_text_atomically
-from ..io.packaged import CARD, INITIALIZED_FROM, Source, licence_of, own_model_folder, packaged_models, sources_of
+from ..io.packaged import (
+    CARD,
+    INITIALIZED_FROM,
+    Source,
+    check_licence,
+    licence_of,
+    own_model_folder,
+    packaged_models,
+    sources_of,
+)
 from ..loading.hub import is_of_transformers, needs_the_package, write_self_test
 from ..loading.models import ModelFolderError, auto_classes_of, find_model_folder, load_config, load_model, task_of
 from ..models.image_processing_captioning import load_image
@@ -292,15 +301,17 @@ def is_place(text: str) -> bool:
 def write_card(
     model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts, tags: Sequence[str] = ()
 ) -> None:
-    """Writes the card of a checkpoint, which `revision` names; a user's card without the licence is a ValueError."""
+    """Writes the card of a checkpoint, which `revision` names; a user's card may be refused for its licence."""
     if facts.own_card is None:
         header = card_data(model, repo_id, facts, tags).to_yaml()
         text = f"---\n{header}\n---\n\n{body(model, folder, repo_id, revision, facts)}"
         write_text_atomically(folder / CARD, text)
         return
     write_text_atomically(folder / CARD, facts.own_card)
-    licence = licence_of(model.config)
-    if licence is not None and not (metadata_load(folder / CARD) or {}).get("license"):
+    licence, stated = licence_of(model.config), metadata_load(folder / CARD) or {}
+    for one in stated["license"] if isinstance(stated.get("license"), list) else [stated.get("license")]:
+        check_licence(one, stated.get("license_name") if one == "other" else None)
+    if licence is not None and not stated.get("license"):
         raise ValueError(
             f"{CARD} states no licence, and the weights come from {sources_of(model.config)[0].name}, under "
             f"{licence.license_name or licence.license}; add the field license to the metadata at its top."

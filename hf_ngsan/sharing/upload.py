@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from ..exporting.onnx_folder import copy_graphs
 from ..io.files import sha256, write_text_atomically
 from ..io.folders import check_new_folder, write_folder_atomically
+from ..io.packaged import check_licence
 from ..loading.hub import needs_the_package, save_for_hub
 from ..loading.models import ModelFolderError, find_model_folder, load_model
 from ..training.output_folder import TRAINING_CONFIG
@@ -106,6 +107,7 @@ def push(
     runs: Sequence[str] = (),
     examples: str | None = None,
     license: str | None = None,
+    license_name: str | None = None,
     **options: Any,
 ) -> CommitInfo | None:
     """Uploads a model by its name; the card has its training, its recorded scores and examples.
@@ -116,18 +118,22 @@ def push(
         folder: a new folder, into which the files are written; nothing is uploaded then.
         runs: training runs with other seeds, for means and standard deviations.
         examples: dataset of which the card shows the first test images with their captions.
-        license: licence of the weights, such as `"cc-by-4.0"`; by default that of their sources.
+        license: licence of the weights, such as `"cc-by-4.0"`, an identifier that the Hub lists; by default that of
+            their sources.
+        license_name: name of the licence if its identifier is `"other"`.
         options: `private` and `overwrite`, see [`upload_checkpoint`].
 
     Raises:
-        ValueError, UploadError: see [`push_to_hub`]; or an argument that would change nothing in a card that is there.
+        ValueError, UploadError: see [`push_to_hub`]; or a licence that the Hub does not list, or an argument that would
+            change nothing in a card that is there.
     """
     validate_repo_id(repo_id)
+    check_licence(license, license_name)
     if folder is not None:
         check_new_folder(Path(folder))
     repo_id = full_name(repo_id) if folder is None else repo_id
     # before the model is loaded, since it refuses links to files elsewhere
-    facts = collect_card_facts(name, runs, license=license)
+    facts = collect_card_facts(name, runs, license=license, license_name=license_name)
     given = [
         f"--{option}" for option, value in {"license": license, "runs": runs, "examples": examples}.items() if value
     ]

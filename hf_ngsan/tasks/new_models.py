@@ -81,11 +81,11 @@ def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: in
 
 def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
     """Returns the image processor of the source of a backbone's weights, else one with ImageNet's normalization."""
-    source, own_size = vision.config.pretrained, own_image_size(vision)
-    side = image_size or own_size
+    source = vision.config.pretrained
     if source is not None:
-        processor = load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
+        processor = load_image_processor(source, vision.config.kind, image_size, vision)
     else:
+        side = image_size or own_image_size(vision)
         size: Any = {"size": {"height": side, "width": side}} if side else {}
         processor = CaptioningImageProcessor(**size)
     check_image_size(vision, processor)

@@ -62,13 +62,36 @@ def unchecked(monkeypatch):
     monkeypatch.setattr("hf_ngsan.sharing.upload.check_checkpoint", lambda folder: None)
 
 
+@each_row(
+    ("words", "card", "message"),
+    [
+        (["--license", "Apache 2.0"], None, "apache-2.0"),
+        (["--license", "other"], None, "--license-name"),
+        (["--license-name", "Mine"], None, "--license-name"),
+        ([], "license: Apache 2.0", "apache-2.0"),
+        ([], "license: other", "license_name"),
+    ],
+)
+def test_a_licence_is_one_that_the_hub_lists(words, card, message, scene_captioner, tmp_path, capsys, unchecked):
+    folder = shutil.copytree(scene_captioner, tmp_path / "model")
+    if card:
+        (folder / "README.md").write_text(f"---\n{card}\n---\n")
+    assert message in fails(capsys, "push", folder, REPOSITORY, "--dry-run", tmp_path / "shared", *words)
+    assert not (tmp_path / "shared").exists()
+
+
 def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, scene_captioner, tmp_path, capsys, unchecked):
-    for name, words in (("none", []), ("some", ["--examples", "scenes:images=true,size=20"])):
+    for name, words in (
+        ("none", ["--license", "other", "--license-name", "Mine"]),
+        ("some", ["--examples", "scenes:images=true,size=20"]),
+    ):
         prints(capsys, "push", captioner, REPOSITORY, "--dry-run", tmp_path / name, *words)
     blind = ["push", scene_captioner, REPOSITORY, "--dry-run", tmp_path / "blind", "--examples", "scenes:size=20"]
     assert "scenes:size=20" in fails(capsys, *blind) and not (tmp_path / "blind").exists()
     pictures = [file.name for file in (tmp_path / "some" / "examples").iterdir()]
     assert len(pictures) == 4 and not (tmp_path / "none" / "examples").exists()
+    licence = ModelCard.load(tmp_path / "none" / "README.md").data
+    assert (licence.license, licence.license_name) == ("other", "Mine")
     card = (tmp_path / "some" / "README.md").read_text()
     assert all(f"](examples/{picture})" in card for picture in pictures)
 

@@ -3,8 +3,10 @@ import shutil
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import (
+    AutoImageProcessor,
     BertConfig,
     BertModel,
     ConvNextImageProcessor,
@@ -13,10 +15,14 @@ from transformers import (
     RTDetrConfig,
     RTDetrForObjectDetection,
     RTDetrImageProcessor,
+    YolosConfig,
+    YolosForObjectDetection,
 )
 
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.extraction.vision import load_image_processor
+from hf_ngsan.tasks.new_models import new_image_processor
+from tests.models.test_backbone_sources import ONE_LAYER, YOLOS
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
 from tests.tables import each_row
@@ -135,6 +141,29 @@ def test_sizes_and_frames_are_set_where_they_apply(models, tmp_path):
     (tmp_path / "preprocessor_config.json").unlink()
     with pytest.raises(ValueError, match="preprocessor_config"):
         load_image_processor(tmp_path, "regions")
+
+
+@each_row(
+    ("kind", "settings"),
+    [
+        ({"feature_extractor_type": "YolosFeatureExtractor"}, {"size": 200, "max_size": 333}),
+        ({"image_processor_type": "YolosImageProcessor"}, {"size": [96, 128]}),
+        ({"image_processor_type": "YolosImageProcessorFast"}, {"image_mean": [0.1] * 3}),
+        ({}, {"size": {"shortest_edge": 100, "longest_edge": 150}, "resample": 3}),
+    ],
+)
+def test_the_pixels_of_a_detector_are_those_of_its_own_image_processor(tmp_path, kind, settings):
+    YolosForObjectDetection(YolosConfig(**ONE_LAYER, **YOLOS)).save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**kind, **settings}))
+    own = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+    vision, processor = load_vision(tmp_path)
+    for size in ((60, 41), (31, 70), (200, 200)):
+        image = Image.linear_gradient("L").resize(size).convert("RGB")
+        expected = own(image, return_tensors="pt").pixel_values
+        for found in (processor, new_image_processor(vision, None)):
+            assert torch.equal(found(image, return_tensors="pt").pixel_values, expected), size
+    with pytest.raises(ValueError, match="16"):
+        load_vision(tmp_path, image_size=100)
 
 
 def test_weights_that_are_missing_are_named(vision, tmp_path):
