@@ -124,10 +124,6 @@ def leave_weights_out(
         if found is None:
             continue
         file, stored, offset, is_transposed = found
-        places[f"{name}_stored"] = file, stored.dtype.name, offset, stored.shape
-        graph.graph.initializer.remove(tensor)
-        kind = helper.np_dtype_to_tensor_dtype(stored.dtype)
-        graph.graph.input.append(helper.make_tensor_value_info(f"{name}_stored", kind, stored.shape))
         steps: list[tuple[str, list[str], dict[str, Any]]] = []
         if stored.dtype == np.float16:
             steps.append(("Cast", [], {"to": onnx.TensorProto.FLOAT}))
@@ -136,11 +132,13 @@ def leave_weights_out(
         if factors is not None:
             graph.graph.initializer.append(numpy_helper.from_array(factors, f"{name}_factors"))
             steps.append(("Mul", [f"{name}_factors"], {}))
-        given = f"{name}_stored"
-        for number, (operation, others, settings) in enumerate(steps or [("Identity", [], {})], start=1):
-            result = name if number >= len(steps) else f"{name}_{number}"
+        states = [f"{name}_{number}" for number in range(len(steps))] + [name]
+        for given, result, (operation, others, settings) in zip(states, states[1:], steps, strict=False):
             nodes.append(helper.make_node(operation, [given, *others], [result], **settings))
-            given = result
+        graph.graph.initializer.remove(tensor)
+        kind = helper.np_dtype_to_tensor_dtype(stored.dtype)
+        graph.graph.input.append(helper.make_tensor_value_info(states[0], kind, stored.shape))
+        places[states[0]] = file, stored.dtype.name, offset, stored.shape
     save_as_one(graph, nodes, path)
     return places
 
