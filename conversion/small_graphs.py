@@ -32,6 +32,8 @@ from hf_ngsan.models.pretrained_weights import find_packaged_weights
 from hf_ngsan.models.text_encoders import find_text_encoder
 
 MIN_SIZE = 256  # of weights that are stored otherwise, in numbers
+ORDERS = {2: [(1, 0)], 4: [(2, 3, 1, 0), (2, 3, 0, 1)]}
+"""Of the axes of weights in files: linear layers of PyTorch, and convolutions, full and depthwise, of TensorFlow."""
 FOLDING_ERROR = 1e-6  # of the rounding of a product, as a share of the largest weight
 
 
@@ -123,12 +125,12 @@ def leave_weights_out(
             found = find_bytes(values, contents)
         if found is None:
             continue
-        file, stored, offset, is_transposed = found
+        file, stored, offset, order = found
         steps: list[tuple[str, list[str], dict[str, Any]]] = []
         if stored.dtype == np.float16:
             steps.append(("Cast", [], {"to": onnx.TensorProto.FLOAT}))
-        if is_transposed:
-            steps.append(("Transpose", [], {"perm": [1, 0]}))
+        if order != tuple(range(values.ndim)):
+            steps.append(("Transpose", [], {"perm": np.argsort(order).tolist()}))
         if factors is not None:
             graph.graph.initializer.append(numpy_helper.from_array(factors, f"{name}_factors"))
             steps.append(("Mul", [f"{name}_factors"], {}))
@@ -143,14 +145,16 @@ def leave_weights_out(
     return places
 
 
-def find_bytes(values: np.ndarray, contents: Mapping[str, bytes]) -> tuple[str, np.ndarray, int, bool] | None:
-    """Finds a weight in files, in single or half precision; returns file, stored array, offset, whether transposed."""
-    for is_transposed in (False, True) if values.ndim == 2 else (False,):
-        array = np.ascontiguousarray(values.T if is_transposed else values)
+def find_bytes(
+    values: np.ndarray, contents: Mapping[str, bytes]
+) -> tuple[str, np.ndarray, int, tuple[int, ...]] | None:
+    """Finds a weight in files, in single or half precision; returns file, stored array, offset and order of axes."""
+    for order in (tuple(range(values.ndim)), *ORDERS.get(values.ndim, ())):
+        array = np.ascontiguousarray(values.transpose(order))
         for stored in [array, *([array.astype(np.float16)] if fits_half(array) else [])]:
             for file, content in contents.items():
                 if (offset := content.find(stored.tobytes())) >= 0:
-                    return file, stored, offset, is_transposed
+                    return file, stored, offset, order
     return None
 
 

@@ -112,8 +112,8 @@ def read_search_calibration(model: str | Path) -> SearchCalibration | None:
 
 
 def content_of(model: str | Path, name: str) -> dict[str, Any] | None:
-    file = Path(find_model_folder(model), name)
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    file = Path(find_model_folder(model), name) if model else None
+    return json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else None
 
 
 def is_calibrated(model: Any) -> bool:
