@@ -91,9 +91,7 @@ def fits_half(values: np.ndarray) -> bool:
         return bool((values.astype(np.float16).astype(np.float32) == values).all())
 
 
-def unfolded(
-    name: str, values: np.ndarray, weights: Mapping[str, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray] | None:
+def unfolded(name: str, values: np.ndarray, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns the model's own weight and the factor of each channel whose product is a folded weight, if any."""
     own = next((own for key, own in weights.items() if name.endswith(f".{key}")), None)
     if own is None or own.shape != values.shape:

@@ -67,10 +67,7 @@ def calibrate_captioner(options: argparse.Namespace) -> Any:
     find_model_folder(options.dual_encoder)
     captioner, processor = load_on_device(options.model, "captioning")
     rows, training_rows = (
-        [
-            rows_for(captioner, processor, load_rows(data, split, limit=options.limit), data)
-            for data in options.data
-        ]
+        [rows_for(captioner, processor, load_rows(data, split, limit=options.limit), data) for data in options.data]
         for split in (options.split, options.train_split)
     )
     given = pick(options, "data", "split", "num_beams", "batch_size")

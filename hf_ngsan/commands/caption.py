@@ -199,7 +199,7 @@ def text_line(found: Any, with_scores: bool) -> str:
 
 
 def json_line(found: Any, with_confidence: bool) -> str:
-    """Returns a caption with its scores and, if wanted, its confidence, or the reason for skipping its image, as a JSON object."""
+    """Returns a caption, with its confidence if that is wanted, or why its image was skipped, as a JSON object."""
     if found.error is not None:
         return arguments.json_of({"image": found.name, "error": found.error})
     record = {"image": found.name, "caption": found.caption, "score": found.score, "words": found.words}

@@ -293,7 +293,9 @@ def main() -> None:
         else:
             rows = [dict(np.load(name)) for name in names]
             inputs = captioner.prepare(**{name: [row[name] for row in rows] for name in rows[0]})
-        ids = captioner.generate(captioner.encode(inputs), num_beams=options.num_beams, max_new_tokens=options.max_new_tokens)
+        ids = captioner.generate(
+            captioner.encode(inputs), num_beams=options.num_beams, max_new_tokens=options.max_new_tokens
+        )
         for name, caption in zip(names, captioner.words.decode(ids), strict=True):
             print(f"{name}\t{caption}", flush=True)
 

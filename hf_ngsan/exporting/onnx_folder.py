@@ -65,7 +65,9 @@ class ImageGraph:
     """The image encoder of a dual encoder, from the pixels that its own or the captioner's processor makes."""
 
     def __init__(self, folder: Path) -> None:
-        self.graph = open_tower(folder, IMAGE, json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8")))
+        self.graph = open_tower(
+            folder, IMAGE, json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
+        )
 
     def embed(self, pixel_values: np.ndarray) -> np.ndarray:
         """Returns the embeddings of images, float32 `(B, dimension)`."""

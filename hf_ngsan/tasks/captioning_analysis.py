@@ -286,7 +286,9 @@ def calibrate(
         return list(zip(*read(dataset, indices)[1:], strict=True))
 
     def each(function: Any, datasets: Sequence[Dataset], description: str) -> Iterable[Any]:
-        results = (map_sharded(partial(function, one), len(one), batch_size, description=description) for one in datasets)
+        results = (
+            map_sharded(partial(function, one), len(one), batch_size, description=description) for one in datasets
+        )
         return zip(*chain.from_iterable(results), strict=True)
 
     captions, scores, similarities, images, means = each(caption, rows, "captioning")

@@ -67,9 +67,7 @@ def caption_files(
             if judge is not None:
                 judgements = judge(inputs, encoded, captions, [score for score, _ in scores])
             for number, caption, (score, words), judgement in zip(images, captions, scores, judgements, strict=True):
-                captioned[number] = CaptionedImage(
-                    paths[number], caption, None, score=score, words=words, **judgement
-                )
+                captioned[number] = CaptionedImage(paths[number], caption, None, score=score, words=words, **judgement)
         yield from (captioned[number] for number in sorted(captioned))
 
 
@@ -115,9 +113,7 @@ class GraphJudge:
         return self.calibration.full.judge(images, scores, (images * texts).sum(-1))
 
 
-def scores_of(
-    captioner: Captioner, encoded: Encoded, ids: np.ndarray
-) -> list[tuple[float, list[tuple[str, float]]]]:
+def scores_of(captioner: Captioner, encoded: Encoded, ids: np.ndarray) -> list[tuple[float, list[tuple[str, float]]]]:
     """Returns score and word scores of captions `(B, length)`, as [`~hf_ngsan.models.text_scores.text_scores`] does."""
     is_end = is_one_of(ids[:, 1:], captioner.decoding["eos_token_ids"])
     lengths = np.where(is_end.any(-1), is_end.argmax(-1) + 1, is_end.shape[1])
