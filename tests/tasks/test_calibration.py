@@ -190,9 +190,7 @@ def test_a_search_says_that_nothing_is_near_enough(made, capsys, tmp_path):
     assert found.num_images == NUM_PHOTOS and abs(found.missed - found.mistaken) < 0.1
     photo((32, 24), 3).save(tmp_path / "photo.png")
     index = str(tmp_path / "index")
-    assert (
-        main(["index", "--images", str(tmp_path), "--model", str(model), "--output", index]) == 0
-    )
+    assert main(["index", "--images", str(tmp_path), "--model", str(model), "--output", index]) == 0
     for least, is_near in ((-1.0, True), (1.0, False)):
         content = dataclasses.asdict(found) | {"min_similarity": least}
         (model / "search.json").write_text(json.dumps(content))
