@@ -109,8 +109,10 @@ class GraphJudge:
             return self.calibration.quick.judge(unit(encoded.summary), scores)
         of_images, of_texts = self.encoders
         images = of_images.embed(inputs["pixel_values"])
-        texts = np.concatenate([of_texts.embed(caption) for caption in captions])
-        return self.calibration.full.judge(images, scores, (images * texts).sum(-1))
+        texts = map(of_texts.embed, captions)  # None of a caption without words, which is like no image
+        pairs = zip(images, texts, strict=True)
+        similarities = [0.0 if text is None else float(image @ text[0]) for image, text in pairs]
+        return self.calibration.full.judge(images, scores, np.array(similarities))
 
 
 def scores_of(captioner: Captioner, encoded: Encoded, ids: np.ndarray) -> list[tuple[float, list[tuple[str, float]]]]:
