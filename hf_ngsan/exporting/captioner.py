@@ -37,7 +37,7 @@ class Encoded(NamedTuple):
 
     visual: dict[str, np.ndarray]  # inputs of the decoder
     cache: dict[str, np.ndarray]  # of captions without words
-    summary: np.ndarray | None  # means of the visual features over the cells, float32 `(B, size)`, of images
+    summary: Any  # means of the visual features over the cells, float32 `(B, size)`; None of a captioner of features
 
 
 class Captioner:

@@ -237,8 +237,11 @@ def fitted(
         rest = np.setdiff1d(np.arange(len(cider_d)), part)
         intercept, *coefficients = fit_logistic(inputs[rest], is_good[rest])
         held_out[part] = sigmoid(intercept + inputs[part] @ np.array(coefficients))
+    intercept, log_probability, evidence = map(float, fit_logistic(inputs, is_good))
     return Judge(
-        *map(float, fit_logistic(inputs, is_good)),
+        intercept=intercept,
+        log_probability=log_probability,
+        evidence=evidence,
         auroc=area_under_curve(held_out, is_good),
         calibration_error=expected_calibration_error(held_out, is_good),
         min_familiarity=float(np.quantile(familiar, UNLIKE)),
@@ -294,7 +297,7 @@ def calibrate(
     captions, scores, similarities, images, means = each(caption, rows, "captioning")
     references = [references for dataset in rows for references in dataset["captions"]]
     quality: Any = CiderD().compute(predictions=list(captions), references=references, per_image=True)
-    training, training_means = map(np.stack, each(embed, training_rows, "embedding"))
+    training, training_means = (np.stack(part) for part in each(embed, training_rows, "embedding"))
     facts = np.array(scores), (cider_d := np.array(quality["per_image"]["cider_d"]))
     return Calibration(
         quick=fitted(*facts, np.stack(means), training_means),

@@ -61,7 +61,9 @@ def caption_files(
             inputs = captioner.prepare(list(images.values()))
             encoded = captioner.encode(inputs)
             ids = captioner.generate(encoded, **search)
-            captions, scores, judgements = captioner.words.decode(ids), [(None, None)] * len(ids), [{}] * len(ids)
+            captions = captioner.words.decode(ids)
+            scores: list[Any] = [(None, None)] * len(ids)
+            judgements: list[dict[str, Any]] = [{}] * len(ids)
             if with_scores or judge is not None:
                 scores = scores_of(captioner, encoded, ids)
             if judge is not None:
@@ -95,11 +97,10 @@ class GraphJudge:
     """
 
     def __init__(self, calibration: Calibration, quick: bool) -> None:
-        self.calibration, self.encoders = calibration, None
-        if not quick:
-            self.encoders = open_dual_encoder(find_model_folder(calibration.dual_encoder))
-            if self.encoders is None or self.encoders[1].fingerprint != calibration.fingerprint:
-                raise ValueError(f"{calibration.dual_encoder} has no graphs of the version of the calibration.")
+        self.calibration = calibration
+        self.encoders = None if quick else open_dual_encoder(find_model_folder(calibration.dual_encoder))
+        if not quick and (self.encoders is None or self.encoders[1].fingerprint != calibration.fingerprint):
+            raise ValueError(f"{calibration.dual_encoder} has no graphs of the version of the calibration.")
 
     def __call__(
         self, inputs: dict[str, np.ndarray], encoded: Encoded, captions: Sequence[str], scores: Sequence[float]

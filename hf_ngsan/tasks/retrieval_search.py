@@ -143,8 +143,14 @@ def calibrate_search(
     too_many = 1 - np.searchsorted(mistaken, candidates) / len(mistaken)
     too_few = np.searchsorted(missed, candidates) / len(missed)
     place = int(np.argmin(np.abs(too_many - too_few)))
-    numbers = map(float, (candidates[place], too_few[place], too_many[place]))
-    return SearchCalibration(*numbers, data=list(data), split=split, num_images=len(images))
+    return SearchCalibration(
+        min_similarity=float(candidates[place]),
+        missed=float(too_few[place]),
+        mistaken=float(too_many[place]),
+        data=list(data),
+        split=split,
+        num_images=len(images),
+    )
 
 
 def draw_hits(index: IndexFolder | Sequence[IndexFolder], hits: Sequence[Hit], title: str, path: str | Path) -> None:
