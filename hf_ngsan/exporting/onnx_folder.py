@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -199,7 +200,8 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
             if any(plain.encode(text).ids != tokenizer(text)["input_ids"] for text in TEXTS):
                 raise UnexportableError(f"{folder}: tokenizer.json alone splits texts otherwise than the tokenizer.")
             encoder = dual_encoder_of(model, processor)
-            write_image_graph(encoder, target)
+            with suppress(UnexportableError):  # such as regions; texts alone are enough for a search
+                write_image_graph(encoder, target)
             settings = {
                 "inputs": list(encoder.text_inputs(TEXTS)),
                 **write_text_graph(encoder, target),
