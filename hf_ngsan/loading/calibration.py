@@ -8,7 +8,7 @@ encoder, or, for the quick judge, the familiarity of the image. The quick judge 
 The familiarity of an image is its log-density under a mixture of von Mises-Fisher distributions around clusters of the
 training images' embeddings (Banerjee et al. 2005). An image is unlike the training images if it is less familiar than
 95% of the images of the calibration split. The embeddings are the dual encoder's, or, for the quick judge, the means of
-the captioner's visual features, at length 1.
+the captioner's visual features less their mean over the training images, at length 1.
 """
 
 import base64
@@ -42,17 +42,18 @@ class Judge:
     min_familiarity: float  # an image is unlike the training images below it
     clusters: str  # unit vectors `(clusters, dimension)` of training images, float16, in base64
     shares: list[float]  # of the training images, in each cluster
+    centre: str | None = None  # mean of the training images' vectors `(dimension,)`, if they are no unit vectors
 
     def judge(
         self, images: np.ndarray, scores: Sequence[float], similarities: np.ndarray | None = None
     ) -> list[dict[str, Any]]:
         """Returns `confidence` and `unlike_training` of captions, those of an image next to each other.
 
-        Takes embeddings of images, unit vectors `(images, dimension)`, the mean log-probabilities of captions, and
-        their similarities to the images, if these are the evidence.
+        Takes embeddings of images `(images, dimension)`, the mean log-probabilities of captions, and their similarities
+        to the images, if these are the evidence.
         """
-        clusters = np.frombuffer(base64.b64decode(self.clusters), np.float16).astype(np.float32)
-        familiar = familiarity(images, clusters.reshape(-1, images.shape[1]), self.shares)
+        vectors = images if self.centre is None else unit(images - from_text(self.centre))
+        familiar = familiarity(vectors, from_text(self.clusters).reshape(-1, images.shape[1]), self.shares)
         of_captions = np.repeat(np.arange(len(images)), len(scores) // len(images))
         evidence = familiar[of_captions] if similarities is None else similarities
         values = sigmoid(self.intercept + self.log_probability * np.asarray(scores) + self.evidence * evidence)
@@ -143,6 +144,14 @@ def familiarity(images: np.ndarray, clusters: np.ndarray, shares: Sequence[float
 
 def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def to_text(array: np.ndarray) -> str:
+    return base64.b64encode(array.astype(np.float16).tobytes()).decode()
+
+
+def from_text(text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), np.float16).astype(np.float32)
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:

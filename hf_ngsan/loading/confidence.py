@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
-from .calibration import CONFIDENCE, read_calibration, unit
+from .calibration import CONFIDENCE, read_calibration
 from .models import ModelFolderError, load_model
 from .provenance import model_fingerprint
 
@@ -55,11 +55,11 @@ class Confidence:
 
 
 def summaries(visual: Mapping[str, torch.Tensor]) -> np.ndarray:
-    """Returns the means of visual features over the real regions, float32 `(images, size)`, at length 1."""
+    """Returns the means of visual features over the real regions, float32 `(images, size)`."""
     features, mask = visual["visual_features"].float(), visual.get("attention_mask")
-    if mask is not None:
-        features = features * mask[..., None]
-    return unit(features.sum(1).cpu().numpy())
+    if mask is None:
+        return features.mean(1).cpu().numpy()
+    return ((features * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)).cpu().numpy()
 
 
 def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], shares_vision: bool) -> np.ndarray:

@@ -1,6 +1,5 @@
 """What captions depend on, and how sure a captioner is: visualness of words, counterfactual boxes, calibration."""
 
-import base64
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,7 @@ from ..data import DataError, draw_scene
 from ..data.collator import visual_arguments
 from ..data.scenes.scoring import relation_swaps, score_swaps
 from ..guests.dual_encoders import dual_encoder_of
-from ..loading.calibration import Calibration, Judge, familiarity, sigmoid
+from ..loading.calibration import Calibration, Judge, familiarity, from_text, sigmoid, to_text, unit
 from ..loading.confidence import embed_captions, embed_visual, summaries
 from ..loading.models import load_model
 from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
@@ -224,6 +223,10 @@ def fitted(
     similarities: np.ndarray | None = None,
 ) -> Judge:
     """Fits a judge to captions and to embeddings of their images and of training images, `(images, dimension)`."""
+    centre = None
+    if similarities is None:
+        centre = to_text(training.mean(0))
+        images, training = (unit(vectors - from_text(centre)) for vectors in (images, training))
     clusters = clusters_of(training).astype(np.float16)
     members = np.bincount((training @ clusters.astype(np.float32).T).argmax(-1), minlength=len(clusters))
     shares = (members / len(training)).tolist()
@@ -245,8 +248,9 @@ def fitted(
         auroc=area_under_curve(held_out, is_good),
         calibration_error=expected_calibration_error(held_out, is_good),
         min_familiarity=float(np.quantile(familiar, UNLIKE)),
-        clusters=base64.b64encode(clusters.tobytes()).decode(),
+        clusters=to_text(clusters),
         shares=shares,
+        centre=centre,
     )
 
 

@@ -10,7 +10,7 @@ from ..data.images import FORMATS
 from ..exporting.captioner import Captioner, Encoded, is_one_of
 from ..exporting.onnx_folder import open_dual_encoder
 from ..io.packaged import find_model_folder
-from ..loading.calibration import Calibration, unit
+from ..loading.calibration import Calibration
 
 
 class CaptionedImage(NamedTuple):
@@ -107,7 +107,7 @@ class GraphJudge:
     ) -> list[dict[str, Any]]:
         """Returns `confidence` and `unlike_training` of each caption, from the inputs and states of the captioner."""
         if self.encoders is None:
-            return self.calibration.quick.judge(unit(encoded.summary), scores)
+            return self.calibration.quick.judge(encoded.summary, scores)
         of_images, of_texts = self.encoders
         images = of_images.embed(inputs["pixel_values"])
         texts = map(of_texts.embed, captions)  # None of a caption without words, which is like no image

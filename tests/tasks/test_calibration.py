@@ -90,8 +90,8 @@ def made(tmp_path_factory):
     return folder
 
 
-def clusters_of(judge, dimension):
-    return np.frombuffer(base64.b64decode(judge.clusters), np.float16).astype(np.float32).reshape(-1, dimension)
+def clusters_of(text, dimension):
+    return np.frombuffer(base64.b64decode(text), np.float16).astype(np.float32).reshape(-1, dimension)
 
 
 @each_row("name", ["captioner", "apart"])
@@ -107,7 +107,7 @@ def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made
         [embedding] = embed_images(judge.encoder.model, judge.encoder.processor, [{"image": image}])
         density = sum(
             share * math.exp(10 * float(centre @ embedding))
-            for centre, share in zip(clusters_of(fitted_to, len(embedding)), fitted_to.shares, strict=True)
+            for centre, share in zip(clusters_of(fitted_to.clusters, len(embedding)), fitted_to.shares, strict=True)
         )
         for answer in of_image:
             [text] = embed_texts(judge.encoder.model, judge.encoder.processor, [answer["generated_text"]])
@@ -128,8 +128,8 @@ def test_a_quick_confidence_takes_the_captioner_alone(made, monkeypatch):
     for image, [answer] in zip(images, captioner(images, return_confidence="quick"), strict=True):
         pixels = captioner.processor(images=image)["pixel_values"]
         features = captioner.model.model.get_visual_tokens(pixel_values=pixels).visual_features
-        summary = unit(features.detach().mean(1).numpy())
-        familiar = familiarity(summary, clusters_of(quick, summary.shape[1]), quick.shares)[0]
+        summary = unit(features.detach().mean(1).numpy() - clusters_of(quick.centre, features.shape[2]))
+        familiar = familiarity(summary, clusters_of(quick.clusters, summary.shape[1]), quick.shares)[0]
         logit = quick.intercept + quick.log_probability * answer["score"] + quick.evidence * familiar
         assert answer["confidence"] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
         assert answer["unlike_training"] == (familiar < quick.min_familiarity)
