@@ -11,13 +11,12 @@ of equal size, from the least confident; and how many photographs are called unl
 
 import argparse
 import statistics
-from pathlib import Path
 
 import numpy as np
 from transformers import pipeline
 
 from hf_ngsan.io.packaged import CAPTIONER
-from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
+from hf_ngsan.loading.confidence import Confidence
 from hf_ngsan.loading.models import find_model_folder
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.tasks.caption_rows import load_rows
@@ -55,7 +54,7 @@ def main() -> None:
     answers, references = [answers[place] for place in kept], [references[place] for place in kept]
     texts = [answer["generated_text"] for answer in answers]
     scores = CiderD().compute(predictions=texts, references=references, per_image=True)
-    median = Calibration.load(Path(find_model_folder(options.model), CONFIDENCE)).median_cider_d
+    median = Confidence(options.model).calibration.median_cider_d
     is_right = np.array(scores["per_image"]["cider_d"]) >= median
     print(
         f"CIDEr-D of {len(kept)} captions: {scores['cider_d']:.3f}; {is_right.mean():.1%} are right, from {median:.3f}"

@@ -75,8 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             import_user_module(name, "--import")
         options = parse(rest)
         options.modules = common.modules
-        if getattr(options, "data", None):  # whose mistakes are told before a model is loaded
-            parse_spec(options.data, find_reader(options.data))
+        data = getattr(options, "data", None) or []  # whose mistakes are told before a model is loaded
+        for spec in [data] if isinstance(data, str) else data:
+            parse_spec(spec, find_reader(spec))
         if hasattr(options, "num_processes"):
             command = ["-m", "hf_ngsan.cli", *arguments]
             code = launch_processes(command, options.num_processes, lambda: options.command.check(options))

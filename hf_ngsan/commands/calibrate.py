@@ -1,25 +1,31 @@
-"""The command `hf-ngsan calibrate`: the confidence of a captioner in its captions."""
+"""The command `hf-ngsan calibrate`: the confidence of a captioner in its captions, and the threshold of a search."""
 
 import argparse
 import os
+from typing import Any
 
 from ..io.packaged import DUAL_ENCODER, find_model_folder, own_model_folder
 from .arguments import add_shared, check_outputs, load_on_device, pick, user_path
 
-SUMMARY = """Calibrate how sure a captioner is of its captions.
+SUMMARY = """Calibrate how sure a captioner is of its captions, or when a search finds nothing.
 
 The probability that a caption is right is fitted to captions of images that the captioner was not trained with. Right
-are those that agree with their references at least as well as the median caption, by CIDEr-D."""
+are those that agree with their references at least as well as the median caption, by CIDEr-D. Of a dual encoder, the
+similarity is found below which no image is near enough to a text."""
 EPILOG = """examples:
   hf-ngsan calibrate --model runs/photographs/best --data images:flickr8k --split validation
+  hf-ngsan calibrate --model runs/photographs/best --data images:flickr8k --data images:everyday
   hf-ngsan caption --model runs/photographs/best photo.jpg --scores
+  hf-ngsan calibrate --model runs/retrieval/best --data images:flickr8k
 
-It writes confidence.json into the captioner's folder."""
+It writes confidence.json into the folder of a captioner, search.json into that of a dual encoder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_shared(parser, "--model", "--data", "--limit", "--num-beams")
-    encoder = "dual encoder that reads images as the captioner does (%(default)s)"
+    add_shared(parser, "--model")
+    add_shared(parser, "--data", action="append", help="captioned images, such as images:DIR; may be repeated")
+    add_shared(parser, "--limit", "--num-beams")
+    encoder = "dual encoder of a captioner's confidence, that reads images as it does (%(default)s)"
     parser.add_argument("--dual-encoder", default=DUAL_ENCODER, type=user_path, metavar="DIR", help=encoder)
     add_shared(parser, "--split", default="validation")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split of the training (%(default)s)")
@@ -27,29 +33,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..loading.confidence import CONFIDENCE
-    from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.captioning_analysis import calibrate, write_calibration
+    from ..loading.calibration import CONFIDENCE, SEARCH, write_calibration
+    from ..loading.models import load_config, task_of
 
     folder = own_model_folder(options.model)
-    check_outputs({"--model": os.path.join(folder, CONFIDENCE)})
+    if not os.path.isdir(folder):
+        raise ValueError(f"{folder} is a model of the Hub; calibrate a copy, a folder that save_pretrained wrote.")
+    is_search = task_of(load_config(folder)) == "retrieval"
+    file = os.path.join(folder, SEARCH if is_search else CONFIDENCE)
+    check_outputs({"--model": file})
+    found: Any = calibrate_dual_encoder(options) if is_search else calibrate_captioner(options)
+    write_calibration(folder, found)
+    if is_search:
+        print(
+            f"{file}: no image is near enough below a similarity of {found.min_similarity:.3f}; {found.missed:.0%} of "
+            f"{found.num_images} images are further from their captions, and {found.mistaken:.0%} of collections "
+            "without the image of a caption have one that is nearer."
+        )
+        return
+    for name, judge in (("with the dual encoder", found.full), ("by the captioner alone", found.quick)):
+        print(f"{file}, {name}: AUROC {judge.auroc:.3f}, calibration error {judge.calibration_error:.3f}.")
+    print(
+        f"Both are by cross-validation over {found.num_images} captions; a caption counts as right from a CIDEr-D of "
+        f"{found.median_cider_d:.2f}."
+    )
+
+
+def calibrate_captioner(options: argparse.Namespace) -> Any:
+    from ..tasks.caption_rows import load_rows, rows_for
+    from ..tasks.captioning_analysis import calibrate
+
     find_model_folder(options.dual_encoder)
     captioner, processor = load_on_device(options.model, "captioning")
     rows, training_rows = (
-        rows_for(captioner, processor, load_rows(options.data, split, limit=options.limit), options.data)
+        [rows_for(captioner, processor, load_rows(data, split, limit=options.limit), data) for data in options.data]
         for split in (options.split, options.train_split)
     )
-    found = calibrate(
-        captioner,
-        processor,
-        options.dual_encoder,
-        rows,
-        training_rows,
-        **pick(options, "data", "split", "num_beams", "batch_size"),
-    )
-    write_calibration(folder, found)
-    print(
-        f"{folder}/{CONFIDENCE}: AUROC {found.auroc:.3f}, calibration error {found.calibration_error:.3f}, both by "
-        f"cross-validation over {found.num_images} captions; a caption counts as right from a CIDEr-D of "
-        f"{found.median_cider_d:.2f}."
-    )
+    given = pick(options, "data", "split", "num_beams", "batch_size")
+    return calibrate(captioner, processor, options.dual_encoder, rows, training_rows, **given)
+
+
+def calibrate_dual_encoder(options: argparse.Namespace) -> Any:
+    from ..tasks.caption_rows import load_rows
+    from ..tasks.retrieval_search import calibrate_search
+
+    rows = [load_rows(data, options.split, limit=options.limit) for data in options.data]
+    model, processor = load_on_device(options.model, "retrieval")
+    return calibrate_search(model, processor, rows, **pick(options, "data", "split", "batch_size"))

@@ -13,7 +13,7 @@ from ..io.packaged import CAPTIONER, find_model_folder, is_model
 from . import arguments
 from .arguments import add_shared, user_path
 
-NOT_OF_GRAPHS = ("data", "engine", "generate", "modules", "rerank_with", "save_attention", "scores", "text")
+NOT_OF_GRAPHS = ("data", "engine", "generate", "modules", "rerank_with", "save_attention", "text")
 MAX_IMAGES_OF_GRAPHS = 1000  # for more, importing torch, which may have a GPU, does not count
 SUMMARY = """Print a caption for each image or video.
 
@@ -92,18 +92,30 @@ def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], path
     if asks_more or len(models) > 1 or not 0 < len(paths) <= MAX_IMAGES_OF_GRAPHS:
         return None
     from ..exporting.onnx_folder import open_captioner
-    from ..tasks.captioning_files import caption_files
+    from ..loading.calibration import read_calibration
+    from ..tasks.captioning_files import GraphJudge, caption_files
 
-    captioner = open_captioner(find_model_folder(models[0]))
+    captioner, calibration = open_captioner(find_model_folder(models[0])), read_calibration(models[0])
     if captioner is None:
         return None
+    try:
+        judge = None if calibration is None else GraphJudge(calibration, quick=not options.scores)
+    except (FileNotFoundError, ValueError):  # the models themselves say what is wrong, if anything is
+        return None
+    if options.scores and judge is None:
+        print_uncalibrated(models[0])
     search = arguments.pick(options, "batch_size", "num_beams", "max_new_tokens")
-    return caption_files(captioner, paths, with_scores=options.json, **search)
+    return caption_files(captioner, paths, with_scores=options.json or options.scores, judge=judge, **search)
+
+
+def print_uncalibrated(model: str) -> None:
+    message = "has no calibration, so its captions get no probability; make one with hf-ngsan calibrate."
+    print(f"hf-ngsan: {model} {message}", file=sys.stderr)
 
 
 def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]) -> Iterator[Any]:
     from ..io.processes import make_accelerator
-    from ..loading.confidence import is_calibrated
+    from ..loading.calibration import is_calibrated
     from ..loading.engines import use_engine
     from ..tasks.captioning_generation import caption_images, load_captioners
     from ..tasks.new_models import checked_generation
@@ -115,11 +127,10 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
     own: Any = model.generation_config
     given: dict[str, Any] = checked_generation(arguments.generation_arguments(options), own, several=True)
     given |= {"text": options.text, "return_scores": options.json or options.scores}
-    if options.scores:
-        given["return_confidence"] = is_calibrated(model)
-        if not given["return_confidence"]:
-            message = "has no calibration, so its captions get no probability; make one with hf-ngsan calibrate."
-            print(f"hf-ngsan: {models[0]} {message}", file=sys.stderr)
+    if is_calibrated(model) and (options.scores or len(models) == 1):
+        given["return_confidence"] = True if options.scores else "quick"
+    elif options.scores:
+        print_uncalibrated(models[0])
     images, names = (paths, paths) if paths else rows_of_dataset(options, model, processor)
     if options.rerank_with is not None:
         beams = given.setdefault("num_beams", own.num_beams or 1)
@@ -155,7 +166,8 @@ def rows_of_dataset(options: argparse.Namespace, model: Any, processor: Any) -> 
 
 
 def write(options: argparse.Namespace, captioned: Iterable[Any]) -> int:
-    """Writes captions, and why images were skipped on the standard error; returns the exit code."""
+    """Writes captions, and on the standard error doubts and why images were skipped; returns the exit code."""
+    from ..loading.calibration import doubt_of
     from ..tasks.captioning_files import skipped_error
 
     errors, number = [], 0
@@ -163,8 +175,11 @@ def write(options: argparse.Namespace, captioned: Iterable[Any]) -> int:
         for caption in captioned:
             if caption.error is not None:
                 errors.append(skipped_error(caption.error, options.skip_errors))
-            write_line(json_line(caption) if options.json else text_line(caption, options.scores))
+            write_line(json_line(caption, options.scores) if options.json else text_line(caption, options.scores))
             number += caption.rank == 0
+            doubt = None if caption.confidence is None else doubt_of(caption.confidence, caption.unlike_training)
+            if doubt is not None and caption.rank == 0:
+                print(f"hf-ngsan: {printable(caption.name)}: {doubt}", file=sys.stderr)
     if errors:
         print(*(f"hf-ngsan: skipped: {error}" for error in errors), sep="\n", file=sys.stderr)
         print(f"hf-ngsan: {len(errors)} of {number} images were skipped.", file=sys.stderr)
@@ -183,12 +198,12 @@ def text_line(found: Any, with_scores: bool) -> str:
     return "\t".join(columns)
 
 
-def json_line(found: Any) -> str:
-    """Returns a caption with its scores, or the reason for skipping its image, as a JSON object."""
+def json_line(found: Any, with_confidence: bool) -> str:
+    """Returns a caption, with its confidence if that is wanted, or why its image was skipped, as a JSON object."""
     if found.error is not None:
         return arguments.json_of({"image": found.name, "error": found.error})
     record = {"image": found.name, "caption": found.caption, "score": found.score, "words": found.words}
-    if found.confidence is not None:
+    if with_confidence and found.confidence is not None:
         record |= {"confidence": found.confidence, "unlike_training": found.unlike_training}
     if found.figure is not None:
         record["attention"] = found.figure

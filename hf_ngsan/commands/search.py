@@ -1,16 +1,18 @@
 """The command `hf-ngsan search`: the images of an index that are most similar to a text or an image."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from ..io.messages import printable
 from ..io.packaged import find_model_folder
-from .arguments import check_files, check_outputs, load_on_device, pick, positive_int, user_path
+from .arguments import add_shared, check_files, check_outputs, json_of, load_on_device, pick, positive_int, user_path
 
 SUMMARY = """Find images of an index by words or by another image.
 
 Each line of the output has the similarity, the name of an image and its captions, separated by tabs; with several
-indexes, that of the image stands before its name."""
+indexes, that of the image stands before its name. The standard error says where no image is near enough to a text, by a
+calibrated dual encoder."""
 EPILOG = """examples:
   hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan search photos.index --image photo.jpg --top-k 20
@@ -28,12 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--image", type=user_path, metavar="FILE", help="image file or URL to search for, instead of a text")
     add("--top-k", type=positive_int, default=9, metavar="K", help="maximal number of images (%(default)s)")
     add("--figure", type=user_path, metavar="FILE", help="draw a contact sheet of the images with their scores")
+    add_shared(parser, "--json", help="print a JSON object a line, which also says whether an image is near enough")
     add("--exact", action="store_true", help="compare with every image, whatever the backend of the index")
     add("--filter", default="", metavar="EXPRESSION", help="only images that fulfil an expression")
     add("--model", type=user_path, metavar="DIR", help="new place of the model of the index, if it was moved")
 
 
 def run(options: argparse.Namespace) -> None:
+    from ..loading.calibration import read_search_calibration
     from ..retrieval import IndexFolder
 
     if options.image is None and len(options.index) > 1:  # argparse gives the indexes all words
@@ -45,10 +49,19 @@ def run(options: argparse.Namespace) -> None:
     indexes = [IndexFolder.open(Path(folder)) for folder in options.index]
     by_graph = hits_by_graph(options, indexes)
     hits = hits_by_model(options, indexes) if by_graph is None else by_graph
+    model = options.model or indexes[0].description.model
+    calibration = None if options.text is None else read_search_calibration(model)
     for hit in hits:
+        if options.json:
+            record = {"score": hit.score, "index": options.index[hit.index_number], "image": hit.name}
+            near = {} if calibration is None else {"near_enough": hit.score >= calibration.min_similarity}
+            print(json_of({**record, "captions": hit.captions, **near}))
+            continue
         captions = " | ".join(" ".join(caption.split()) for caption in hit.captions)
         folder = [options.index[hit.index_number]] if len(indexes) > 1 else []
         print("\t".join([f"{hit.score:.4f}", *map(printable, [*folder, hit.name]), *filter(None, [captions])]))
+    if calibration is not None and (missing := calibration.missing(hits[0].score)):
+        print(f"hf-ngsan: {missing}", file=sys.stderr)
 
 
 def hits_by_graph(options: argparse.Namespace, indexes: list) -> list | None:

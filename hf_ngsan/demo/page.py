@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jinja2
 import numpy as np
@@ -23,6 +23,7 @@ from ..data.scenes.relations import DIRECTIONAL, LANDMARK
 from ..data.scenes.scoring import RelationSwap, answers_by_object, relation_swaps, true_relation
 from ..io.files import check_place, write_text_atomically
 from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, PHOTOGRAPHS, installed_photographs
+from ..loading.calibration import SearchCalibration, read_search_calibration
 from ..loading.models import find_model_folder, load_captioner, load_model, quiet_loading
 from ..models.image_processing_captioning import load_image
 from ..tasks.captioning_generation import caption_batch, generate_captions
@@ -31,7 +32,7 @@ from ..visualization.plots import data_url
 from .training import CHANCE
 
 NUM_SCENES = 100
-NUM_IMAGES = 16  # photographs and drawings of scenes that are searched, as for NOTHING_FITS
+NUM_IMAGES = 16  # photographs and drawings of scenes that are searched, as in calibrations
 QUERIES = {
     "a lion on a rock": "lion",
     "an old woman in a uniform": "officer",
@@ -49,8 +50,6 @@ FUNCTION_WORDS = frozenset(
 )
 SURE = 0.5
 """Confidence from which a caption is more likely than not as good as the better half of those of the calibration."""
-NOTHING_FITS = 0.394
-"""Similarity below which no image fits a query: both errors are equally frequent (`benchmarks/search_threshold.py`)."""
 DARKEST, BRIGHT_SHARE = 0.25, 0.05
 """Brightness of a photograph where a word has no attention, and the share of it that has its full brightness."""
 COMPLETION: dict[str, Any] = {"num_beams": 1, "length_penalty": None, "max_new_tokens": 6}
@@ -122,7 +121,7 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
         searches=searches,
         models={"captioner": CAPTIONER, "dual_encoder": DUAL_ENCODER, **CAPTIONERS_OF_SCENES},
         sure=SURE,
-        nothing_fits=NOTHING_FITS,
+        calibration=search_calibration(),
         num_images=len(images),
         num_missing=len(PHOTOGRAPHS.keys() - there),
     )
@@ -249,6 +248,10 @@ def captions_of_photographs(files: Sequence[Path]) -> list[dict[str, Any]]:
     return photographs
 
 
+def search_calibration() -> SearchCalibration:
+    return cast(SearchCalibration, read_search_calibration(DUAL_ENCODER))
+
+
 def searched(images: Mapping[str, Image.Image], queries: Sequence[str], top_k: int = 3) -> list[dict[str, Any]]:
     """Searches images by words with the packaged dual encoder; returns hits, and whether one fits, of each query."""
     model, processor = load_model(DUAL_ENCODER, "retrieval")
@@ -260,7 +263,7 @@ def searched(images: Mapping[str, Image.Image], queries: Sequence[str], top_k: i
         nearest = np.argsort(-of_images, kind="stable")[:top_k]
         hits = [(names[place], images[names[place]], float(of_images[place])) for place in nearest]
         name, _, best = hits[0]
-        fits = best >= NOTHING_FITS
+        fits = best >= search_calibration().min_similarity
         print(f"  {query}: " + (f"{name} ({best:.2f})" if fits else f"nothing is near enough; {name} has {best:.2f}"))
         searches.append({"query": query, "fits": fits, "hits": hits})
     return searches

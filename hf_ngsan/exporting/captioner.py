@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,14 @@ NEVER = -1.0e9
 """Score of candidates that must not be chosen, as in transformers' beam search."""
 PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
 Graph = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+class Encoded(NamedTuple):
+    """Encoded images."""
+
+    visual: dict[str, np.ndarray]  # inputs of the decoder
+    cache: dict[str, np.ndarray]  # of captions without words
+    summary: Any  # means of the visual features over the cells, float32 `(B, size)`; None of a captioner of features
 
 
 class Captioner:
@@ -60,8 +68,8 @@ class Captioner:
         batch `(B, N, D)` with its `attention_mask` `(B, N)`, 1 = real; and `visual_boxes` in the same way, `x1, y1, x2,
         y2` within [0, 1].
         """
-        inputs = self.prepare(images, **arrays)
-        return self.words.decode(self.generate(inputs, num_beams=num_beams, max_new_tokens=max_new_tokens))
+        encoded = self.encode(self.prepare(images, **arrays))
+        return self.words.decode(self.generate(encoded, num_beams=num_beams, max_new_tokens=max_new_tokens))
 
     def prepare(self, images: Any = None, **arrays: Any) -> dict[str, np.ndarray]:
         """Returns the inputs of the encoder; see [`caption`] for the arguments."""
@@ -80,26 +88,26 @@ class Captioner:
         }
 
     def generate(
-        self, inputs: Mapping[str, np.ndarray], *, num_beams: int | None = None, max_new_tokens: int | None = None
+        self, encoded: Encoded, *, num_beams: int | None = None, max_new_tokens: int | None = None
     ) -> np.ndarray:
         """Returns the ids of captions, int64 `(B, length)`, the start token first, padded behind the end."""
         beams = num_beams or self.decoding["num_beams"]
         longest = max_new_tokens or self.decoding["max_new_tokens"]
-        visual, cache = self.encode(inputs)
         search = self.greedy if beams == 1 else partial(self.beam_search, beams)
-        return search(longest, visual, cache)
+        return search(longest, encoded.visual, encoded.cache)
 
-    def encode(self, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Returns the decoder's inputs for the images, and the cache of captions without words."""
+    def encode(self, inputs: Mapping[str, np.ndarray]) -> Encoded:
+        """Encodes images, from the inputs of [`prepare`]."""
         mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
         visual = {**self.encoder(inputs), **mask}
+        summary = visual.pop("summary", None)
         num_images = len(visual["visual_keys_0"])
         cache = {
             f"past_{kind}_{layer}": np.zeros((num_images, 1, heads, 0, channels), dtype=np.float32)
             for layer, (heads, channels) in enumerate(self.settings["cache"])
             for kind in ("keys", "values")
         }
-        return visual, cache
+        return Encoded(visual, cache, summary)
 
     def step(
         self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
@@ -109,9 +117,9 @@ class Captioner:
         scores = outputs.pop("log_probabilities")
         return scores, {f"past_{name}": array for name, array in outputs.items()}
 
-    def log_probabilities(self, inputs: Mapping[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
+    def log_probabilities(self, encoded: Encoded, ids: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities `(B, length, vocab_size)` of the token after each of `ids` `(B, length)`."""
-        (visual, cache), of_steps = self.encode(inputs), []
+        (visual, cache, _), of_steps = encoded, []
         for tokens in ids.T:
             scores, cache = self.step(tokens[:, None], visual, cache)
             of_steps.append(scores[:, 0])
@@ -287,7 +295,9 @@ def main() -> None:
         else:
             rows = [dict(np.load(name)) for name in names]
             inputs = captioner.prepare(**{name: [row[name] for row in rows] for name in rows[0]})
-        ids = captioner.generate(inputs, num_beams=options.num_beams, max_new_tokens=options.max_new_tokens)
+        ids = captioner.generate(
+            captioner.encode(inputs), num_beams=options.num_beams, max_new_tokens=options.max_new_tokens
+        )
         for name, caption in zip(names, captioner.words.decode(ids), strict=True):
             print(f"{name}\t{caption}", flush=True)
 

@@ -150,14 +150,14 @@ def compare(
     others, difference = dict.fromkeys(beams, 0), 0.0
     for start in range(0, len(rows), batch_size):
         given = visual_arguments([rows[index] for index in range(start, min(start + batch_size, len(rows)))])
-        batch, inputs = processor(**given), exported.prepare(**given)
+        batch, encoded = processor(**given), exported.encode(exported.prepare(**given))
         for width in beams:
             expected = processor.batch_decode(model.generate(**batch, num_beams=width), skip_special_tokens=True)
-            captions = exported.words.decode(exported.generate(inputs, num_beams=width))
+            captions = exported.words.decode(exported.generate(encoded, num_beams=width))
             others[width] += sum(map(operator.ne, captions, expected))
         output = model.generate(**batch, num_beams=1, return_dict_in_generate=True, output_logits=True)
         wanted = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
-        found = exported.log_probabilities(inputs, output.sequences[:, :-1].numpy())
+        found = exported.log_probabilities(encoded, output.sequences[:, :-1].numpy())
         difference = float(np.maximum(difference, np.abs(found - wanted).max()))  # keeps NaN
     return others, difference
 
@@ -171,7 +171,7 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
     encoder = dual_encoder_of(model, processor)
     if encoder.image_processor is None:
         raise UnexportableError("This dual encoder has no vision encoder, so it cannot embed the images of an index.")
-    write_tower(model, "get_image_features", encoder.image_inputs(pictures(2)), folder / "image.onnx", [0])
+    write_image_graph(encoder, folder)
     settings = {"dimension": encoder.dimension, **write_text_graph(encoder, folder)}
     write_text_atomically(folder / EXPORTED_SETTINGS, json.dumps(settings) + "\n")
     complete_sources(model)
@@ -190,6 +190,11 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
             f"The graphs differ from the model by {difference:.1e}, and {TOLERANCE:.0e} is allowed."
         )
     return difference
+
+
+@torch.no_grad()
+def write_image_graph(encoder: DualEncoder, folder: Path) -> None:
+    write_tower(encoder.model, "get_image_features", encoder.image_inputs(pictures(2)), folder / "image.onnx", [0])
 
 
 @torch.no_grad()

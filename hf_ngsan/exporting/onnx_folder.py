@@ -3,17 +3,19 @@
 ```
 made_from.json                               checksums of the files that the graphs were made from, and of theirs
 encoder.onnx, decoder.onnx, captioner.json   of a captioner, for [`~captioner.Captioner`]
-text.onnx, text.json                         of a dual encoder, for [`TextGraph`]
+text.onnx, image.onnx, text.json             of a dual encoder, for [`TextGraph`] and [`ImageGraph`]
 ```
 
 Graphs count only as long as all these files are what they were. Weights may be beside a graph, in its file with the
-ending `.data`; those of packaged models stay in half precision, or in the files of the model.
+ending `.data`; those of packaged models stay in half precision, or are inputs of the graph, which `text.json` finds in
+the files of the model and of installed packages.
 """
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,9 +26,10 @@ from ..io.files import read_json_or_none, sha256, write_text_atomically
 from .captioner import SETTINGS, Captioner, Graph, load_graph
 
 FOLDER, MADE_FROM = "onnx", "made_from.json"
-TEXT, TEXT_SETTINGS = "text.onnx", "text.json"
+TEXT, IMAGE, TEXT_SETTINGS = "text.onnx", "image.onnx", "text.json"
 CAPTIONER_GRAPHS = ("encoder.onnx", "decoder.onnx")
-FILES = (*CAPTIONER_GRAPHS, TEXT, *(f"{graph}.data" for graph in (*CAPTIONER_GRAPHS, TEXT)), SETTINGS, TEXT_SETTINGS)
+GRAPHS = (*CAPTIONER_GRAPHS, TEXT, IMAGE)
+FILES = (*GRAPHS, *(f"{graph}.data" for graph in GRAPHS), SETTINGS, TEXT_SETTINGS)
 SOURCES = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "[!.]*.safetensors"),
@@ -35,10 +38,9 @@ SOURCES = (
 
 
 class TextGraph:
-    """The text encoder of a dual encoder, whose `fingerprint` it has; weights may be in the files of the model."""
+    """The text encoder of a dual encoder, whose `fingerprint` it has."""
 
     def __init__(self, folder: Path) -> None:
-        from safetensors import safe_open
         from tokenizers import Tokenizer
 
         self.settings = json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
@@ -46,13 +48,7 @@ class TextGraph:
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(self.settings["longest_text"])
-        places = self.settings["weights"]  # by name in the graph: file, name there, whether to transpose it
-        files = {file: safe_open(place_of(folder, file), framework="np") for file, _, _ in places.values()}
-        self.weights = {}
-        for name, (file, tensor, is_transposed) in places.items():
-            array = files[file].get_tensor(tensor)
-            self.weights[name] = np.ascontiguousarray(array.T if is_transposed else array, dtype=np.float32)
-        self.graph = open_graph(folder / FOLDER / TEXT)
+        self.graph = open_tower(folder, TEXT, self.settings)
 
     def embed(self, text: str) -> np.ndarray | None:
         """Returns the embedding of a text, float32 `(1, dimension)`; None if it has no word that the model knows."""
@@ -63,8 +59,35 @@ class TextGraph:
         input_ids = np.full((1, length), self.settings["pad_token_id"], dtype=np.int64)
         input_ids[0, : len(ids)] = ids
         given = {"input_ids": input_ids, "attention_mask": (np.arange(length) < len(ids)).astype(np.int64)[None]}
-        features = self.graph({name: given[name] for name in self.settings["inputs"]} | self.weights)["features"]
+        return self.graph({name: given[name] for name in self.settings["inputs"]})
+
+
+class ImageGraph:
+    """The image encoder of a dual encoder, from the pixels that its own or the captioner's processor makes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.graph = open_tower(
+            folder, IMAGE, json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
+        )
+
+    def embed(self, pixel_values: np.ndarray) -> np.ndarray:
+        """Returns the embeddings of images, float32 `(B, dimension)`."""
+        return self.graph({"pixel_values": pixel_values})
+
+
+def open_tower(folder: Path, name: str, settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], np.ndarray]:
+    """Returns a function from the inputs of one graph of a dual encoder to embeddings of length 1."""
+    weights = {
+        tensor: np.require(np.memmap(place_of(folder, file), dtype, "r", offset, tuple(shape)), requirements="A")
+        for tensor, (file, dtype, offset, shape) in settings["weights"].get(name, {}).items()
+    }
+    graph = open_graph(folder / FOLDER / name)
+
+    def embed(inputs: Mapping[str, Any]) -> np.ndarray:
+        features = graph({**inputs, **weights})["features"]
         return features / np.linalg.norm(features, axis=-1, keepdims=True)
+
+    return embed
 
 
 def open_captioner(name: str) -> Captioner | None:
@@ -75,6 +98,11 @@ def open_captioner(name: str) -> Captioner | None:
 def open_text_graph(name: str) -> TextGraph | None:
     """Returns the text encoder of a dual encoder, as [`open_captioner`] returns a captioner."""
     return opened(name, [TEXT], lambda: TextGraph(Path(name)))
+
+
+def open_dual_encoder(name: str) -> tuple[ImageGraph, TextGraph] | None:
+    """Returns both encoders of a dual encoder, as [`open_captioner`] returns a captioner."""
+    return opened(name, [IMAGE, TEXT], lambda: (ImageGraph(Path(name)), TextGraph(Path(name))))
 
 
 def opened(name: str, graphs: Iterable[str], opens: Callable[[], Any]) -> Any:
@@ -152,7 +180,7 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
     from ..io.folders import write_folder_atomically
     from ..models.pretrained_weights import is_packaged
     from ..registry import own_model_types
-    from .folder import TEXTS, word_settings, write_captioner_graphs, write_text_graph
+    from .folder import TEXTS, word_settings, write_captioner_graphs, write_image_graph, write_text_graph
     from .graphs import UnexportableError
 
     model_type, tokenizer = model.config.model_type, processor.tokenizer
@@ -175,6 +203,8 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
             if any(plain.encode(text).ids != tokenizer(text)["input_ids"] for text in TEXTS):
                 raise UnexportableError(f"{folder}: tokenizer.json alone splits texts otherwise than the tokenizer.")
             encoder = dual_encoder_of(model, processor)
+            with suppress(UnexportableError):  # such as regions; texts alone are enough for a search
+                write_image_graph(encoder, target)
             settings = {
                 "inputs": list(encoder.text_inputs(TEXTS)),
                 **write_text_graph(encoder, target),

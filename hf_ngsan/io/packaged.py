@@ -224,10 +224,10 @@ def sources_of(config: Any) -> list[Source]:
 def check_licence(identifier: str | None, name: str | None) -> None:
     """Raises a ValueError for a licence that the Hub does not list, and for "other" without a name."""
     if identifier not in LICENCES_OF_THE_HUB | {None}:
-        close = difflib.get_close_matches(str(identifier).lower().replace(" ", "-"), LICENCES_OF_THE_HUB, 1)
+        near = did_you_mean(str(identifier).lower().replace(" ", "-"), LICENCES_OF_THE_HUB)
         raise ValueError(
-            f"The Hub lists no licence {identifier!r}; take {''.join(f'{one}, or ' for one in close)}other with a name "
-            "(--license-name, license_name in a card). See https://huggingface.co/docs/hub/repositories-licenses."
+            f"The Hub lists no licence {identifier!r}{near} Licences that are not listed are other with a name "
+            "(--license-name, license_name in a card): https://huggingface.co/docs/hub/repositories-licenses."
         )
     if (identifier == "other") != bool(name):
         raise ValueError("The licence other needs a name (--license-name, license_name in a card); no other takes one.")

@@ -34,8 +34,9 @@ class CaptioningPipeline(ItemPipeline):
         return_visualness (`bool`, defaults to `False`): return how much each word depends on the image, for a captioner
             with adaptive attention (RSTNet).
         return_scores (`bool`, defaults to `False`): return how likely the captioner finds each caption and its words.
-        return_confidence (`bool`, defaults to `False`): return how probable it is that each caption is right, and
-            whether its image is unlike the training images, for a captioner that is calibrated (`hf-ngsan calibrate`).
+        return_confidence (`bool` or `"quick"`, defaults to `False`): return how probable it is that each caption is
+            right, and whether its image is unlike the training images, for a captioner that is calibrated (`hf-ngsan
+            calibrate`); `"quick"` by the captioner alone, without its dual encoder.
         attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
         on_error (`str`, defaults to `"raise"`): at an input that cannot be read `"raise"` an error that names it by its
             index, or `"skip"` it and continue. Nothing can continue after an error of an iterator itself: let a
@@ -92,7 +93,7 @@ class CaptioningPipeline(ItemPipeline):
         return_attention: bool = False,
         return_visualness: bool = False,
         return_scores: bool = False,
-        return_confidence: bool = False,
+        return_confidence: bool | str = False,
         **generate_kwargs: Any,
     ) -> list[dict]:
         tokenizer = self.processor.tokenizer
@@ -105,7 +106,8 @@ class CaptioningPipeline(ItemPipeline):
             add_scores(answers, text_scores(self.model, tokenizer, inputs, sequences))
         if return_confidence:
             visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs} | pixels
-            judgements = self.confidence.judge(visual, texts, [answer["score"] for answer in answers])
+            scores = [answer["score"] for answer in answers]
+            judgements = self.confidence.judge(visual, texts, scores, quick=return_confidence == "quick")
             answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
             if not getattr(self.model.config, "adaptive_attention", False):

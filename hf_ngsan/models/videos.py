@@ -109,13 +109,15 @@ def frames_for(image_processor: Any, source: str | os.PathLike | bytes, name: st
 
 def video_stream(container: Any, name: str) -> Any:
     """Returns the video stream that the file marks as default, the largest of several; cover pictures do not count."""
-    from av.stream import Disposition
+
+    def has(stream: Any, flag: str) -> bool:
+        return bool(stream.disposition & getattr(type(stream.disposition), flag))
 
     known = (stream for stream in container.streams.video if stream.codec_context)
-    streams = [stream for stream in known if not stream.disposition & Disposition.attached_pic]
+    streams = [stream for stream in known if not has(stream, "attached_pic")]
     if not streams:
         raise ImageError(f"{name} has no video stream that PyAV can decode.")
-    return max(streams, key=lambda stream: (stream.disposition & Disposition.default, stream.width * stream.height))
+    return max(streams, key=lambda stream: (has(stream, "default"), stream.width * stream.height))
 
 
 def extent(container: Any, stream: Any) -> tuple[float, float]:

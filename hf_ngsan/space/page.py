@@ -193,11 +193,13 @@ def add_search(search: Search) -> None:
 
     def find(text: Any) -> tuple[list, list, gradio.Accordion]:
         images, table = [], []
-        for hit, thumbnail in search.find(checked_query(text)):
+        found = search.find(checked_query(text))
+        for hit, thumbnail in found:
             table.append([round(hit.score, 4), hit.name])
             if thumbnail is not None:
                 images.append((Image.open(io.BytesIO(thumbnail)), f"{hit.score:.3f}  {Path(hit.name).name}"))
-        return images, table, gradio.Accordion(open=not images)
+        title = search.title("Names and similarities", found[0][0].score)
+        return images, table, gradio.Accordion(title, open=not images)
 
     gradio.on(triggers, find, text, [hits, names, listed], **PRIVATE)
 
@@ -236,7 +238,8 @@ def add_photograph_search(search: Search) -> None:
         scores = search.scores(query, embeddings)
         order = sorted(range(len(shown)), key=lambda place: -scores[place])
         hits = [(shown[place], f"{scores[place]:.3f}") for place in order]
-        return hits, photographs, gradio.Accordion(f"Photographs to search: {len(shown)}", open=False)
+        title = search.title(f"Photographs to search: {len(shown)}", float(scores.max()))
+        return hits, photographs, gradio.Accordion(title, open=False)
 
     gradio.on(triggers, find, [files, text, state], [gallery, state, listed], **PRIVATE)
 

@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from ..io.packaged import DUAL_ENCODER
 from ..io.processes import make_accelerator
-from ..loading.confidence import is_calibrated
+from ..loading.calibration import is_calibrated, read_search_calibration
 from ..loading.models import load_captioner, load_model, reads_images
 from ..loading.pipelines import CaptioningPipeline
 from ..retrieval import Hit, IndexFolder
@@ -43,6 +43,12 @@ class Search:
         self.index = self.index.current()
         hits = search_images(self.model, self.processor, self.index, text=text)
         return [(hit, self.index.thumbnail_at(hit.place)) for hit in hits]
+
+    def title(self, title: str, best: float) -> str:
+        """Returns the title of what was found; it says where the best similarity is too small."""
+        calibration = read_search_calibration(self.model.name_or_path)
+        missing = None if calibration is None else calibration.missing(best)
+        return title if missing is None else f"{missing} {title}"
 
     def embed(self, image: Any) -> np.ndarray:
         return embed_images(self.model, self.processor, [{"image": image}])[0]

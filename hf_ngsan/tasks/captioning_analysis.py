@@ -1,11 +1,10 @@
 """What captions depend on, and how sure a captioner is: visualness of words, counterfactual boxes, calibration."""
 
-import base64
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -21,8 +20,8 @@ from ..data import DataError, draw_scene
 from ..data.collator import visual_arguments
 from ..data.scenes.scoring import relation_swaps, score_swaps
 from ..guests.dual_encoders import dual_encoder_of
-from ..io.files import write_text_atomically
-from ..loading.confidence import CONFIDENCE, Calibration, embed_captions, embed_visual, familiarity, sigmoid
+from ..loading.calibration import Calibration, Judge, familiarity, from_text, sigmoid, to_text, unit
+from ..loading.confidence import embed_captions, embed_visual, summaries
 from ..loading.models import load_model
 from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
 from ..metrics import CiderD
@@ -216,10 +215,24 @@ def clusters_of(embeddings: np.ndarray) -> np.ndarray:
     return centres.astype(np.float32)
 
 
-def fitted(log_probabilities: np.ndarray, similarities: np.ndarray, cider_d: np.ndarray) -> dict[str, float]:
-    """Fits the regression; returns its fields of a [`Calibration`], scores by cross-validation among them."""
-    inputs, median = np.column_stack([log_probabilities, similarities]), float(np.median(cider_d))
-    is_good = cider_d >= median
+def fitted(
+    log_probabilities: np.ndarray,
+    cider_d: np.ndarray,
+    images: np.ndarray,
+    training: np.ndarray,
+    similarities: np.ndarray | None = None,
+) -> Judge:
+    """Fits a judge to captions and to embeddings of their images and of training images, `(images, dimension)`."""
+    centre = None
+    if similarities is None:
+        centre = to_text(training.mean(0))
+        images, training = (unit(vectors - from_text(centre)) for vectors in (images, training))
+    clusters = clusters_of(training).astype(np.float16)
+    members = np.bincount((training @ clusters.astype(np.float32).T).argmax(-1), minlength=len(clusters))
+    shares = (members / len(training)).tolist()
+    familiar = familiarity(images, clusters.astype(np.float32), shares)
+    inputs = np.column_stack([log_probabilities, familiar if similarities is None else similarities])
+    is_good = cider_d >= np.median(cider_d)
     if len(cider_d) < (least := NUM_FOLDS * NUM_BINS) or is_good.all():
         raise ValueError(f"There are {len(cider_d)} captions; calibration needs {least} or more, of different scores.")
     held_out = np.empty(len(cider_d))
@@ -227,75 +240,80 @@ def fitted(log_probabilities: np.ndarray, similarities: np.ndarray, cider_d: np.
         rest = np.setdiff1d(np.arange(len(cider_d)), part)
         intercept, *coefficients = fit_logistic(inputs[rest], is_good[rest])
         held_out[part] = sigmoid(intercept + inputs[part] @ np.array(coefficients))
-    intercept, log_probability, similarity = map(float, fit_logistic(inputs, is_good))
-    return {
-        "intercept": intercept,
-        "log_probability": log_probability,
-        "similarity": similarity,
-        "median_cider_d": median,
-        "auroc": area_under_curve(held_out, is_good),
-        "calibration_error": expected_calibration_error(held_out, is_good),
-    }
+    intercept, log_probability, evidence = map(float, fit_logistic(inputs, is_good))
+    return Judge(
+        intercept=intercept,
+        log_probability=log_probability,
+        evidence=evidence,
+        auroc=area_under_curve(held_out, is_good),
+        calibration_error=expected_calibration_error(held_out, is_good),
+        min_familiarity=float(np.quantile(familiar, UNLIKE)),
+        clusters=to_text(clusters),
+        shares=shares,
+        centre=centre,
+    )
 
 
 def calibrate(
     captioner: Any,
     processor: Any,
     dual_encoder: str,
-    rows: Dataset,
-    training_rows: Dataset,
+    rows: Sequence[Dataset],
+    training_rows: Sequence[Dataset],
     *,
-    data: str,
+    data: Sequence[str],
     split: str,
     num_beams: int | None = None,
     batch_size: int = 64,
 ) -> Calibration:
-    """Calibrates a captioner's confidence with rows that it was not trained with, and images of its training."""
-    if not len(training_rows):
-        raise ValueError(f"{data} has no training images to compare others with; name their split with --train-split.")
+    """Calibrates a captioner's confidence with datasets that it was not trained with, and images of its training."""
+    if not all(map(len, training_rows)):
+        empty = next(spec for spec, of_spec in zip(data, training_rows, strict=True) if not len(of_spec))
+        raise ValueError(f"{empty} has no training images to compare others with; name their split with --train-split.")
     model, its_processor = load_model(dual_encoder, "retrieval")
     shares_vision = share_vision(captioner, processor, model, its_processor)
     encoder = dual_encoder_of(model.to(captioner.device), its_processor)
     beams = num_beams or captioner.generation_config.num_beams or 1
 
-    def read(batch: Sequence[dict]) -> dict[str, torch.Tensor]:
-        return dict(processor(**visual_arguments(batch)).to(captioner.device))
-
-    def caption(indices: range) -> list[tuple[str, float, np.ndarray, float]]:
-        given = read(take(rows, indices))
+    def read(dataset: Dataset, indices: range) -> tuple[Mapping[str, torch.Tensor], np.ndarray, np.ndarray]:
+        given = dict(processor(**visual_arguments(take(dataset, indices))).to(captioner.device))
         inputs = with_features(captioner, given)
+        return inputs, embed_visual(encoder, inputs if shares_vision else given, shares_vision), summaries(inputs)
+
+    def caption(dataset: Dataset, indices: range) -> list[tuple[str, float, float, np.ndarray, np.ndarray]]:
+        inputs, images, means = read(dataset, indices)
         with torch.inference_mode():
             sequences = captioner.generate(**inputs, num_beams=beams)
         texts = [text.strip() for text in processor.batch_decode(sequences, skip_special_tokens=True)]
         scores = [of_text.score for of_text in text_scores(captioner, processor.tokenizer, inputs, sequences)]
-        images = embed_visual(encoder, inputs if shares_vision else given, shares_vision)
         similarities = (images * embed_captions(encoder, texts)).sum(-1).tolist()
-        return list(zip(texts, scores, images, similarities, strict=True))
+        return list(zip(texts, scores, similarities, images, means, strict=True))
 
-    def embed(indices: range) -> list[np.ndarray]:
-        given = read(take(training_rows, indices))
-        return list(embed_visual(encoder, with_features(captioner, given) if shares_vision else given, shares_vision))
+    def embed(dataset: Dataset, indices: range) -> list[tuple[np.ndarray, np.ndarray]]:
+        return list(zip(*read(dataset, indices)[1:], strict=True))
 
-    captioned = map_sharded(caption, len(rows), batch_size, description="captioning")
-    captions, scores, images, similarities = zip(*captioned, strict=True)
-    quality: Any = CiderD().compute(predictions=list(captions), references=list(rows["captions"]), per_image=True)
-    facts = fitted(np.array(scores), np.array(similarities), np.array(quality["per_image"]["cider_d"]))
-    training = np.stack(map_sharded(embed, len(training_rows), batch_size, description="embedding"))
-    clusters = clusters_of(training).astype(np.float16)
-    members = np.bincount((training @ clusters.astype(np.float32).T).argmax(-1), minlength=len(clusters))
-    shares = (members / len(training)).tolist()
+    def each(function: Any, datasets: Sequence[Dataset], description: str) -> Iterable[Any]:
+        results = (
+            map_sharded(partial(function, one), len(one), batch_size, description=description) for one in datasets
+        )
+        return zip(*chain.from_iterable(results), strict=True)
+
+    captions, scores, similarities, images, means = each(caption, rows, "captioning")
+    references = [references for dataset in rows for references in dataset["captions"]]
+    quality: Any = CiderD().compute(predictions=list(captions), references=references, per_image=True)
+    training, training_means = (np.stack(part) for part in each(embed, training_rows, "embedding"))
+    facts = np.array(scores), (cider_d := np.array(quality["per_image"]["cider_d"]))
     return Calibration(
+        quick=fitted(*facts, np.stack(means), training_means),
+        full=fitted(*facts, np.stack(images), training, np.array(similarities)),
         dual_encoder=str(dual_encoder),
         fingerprint=model_fingerprint(model, its_processor),
-        min_familiarity=float(np.quantile(familiarity(np.stack(images), clusters.astype(np.float32), shares), UNLIKE)),
-        data=data,
-        split=split,
-        num_images=len(rows),
-        num_beams=beams,
-        clusters=base64.b64encode(clusters.tobytes()).decode(),
-        shares=shares,
         shares_vision=shares_vision,
-        **facts,
+        median_cider_d=float(np.median(cider_d)),
+        data=list(data),
+        split=split,
+        num_images=len(cider_d),
+        num_beams=beams,
     )
 
 
@@ -308,8 +326,3 @@ def with_features(captioner: Any, inputs: Mapping[str, torch.Tensor]) -> Mapping
     with torch.inference_mode():
         tokens = dict(captioner.model.get_visual_tokens(**visual))
     return {name: value for name, value in inputs.items() if name not in visual} | tokens
-
-
-def write_calibration(folder: str | Path, calibration: Calibration) -> None:
-    """Writes `confidence.json` into a captioner's folder."""
-    write_text_atomically(Path(folder) / CONFIDENCE, json.dumps(asdict(calibration), indent=2) + "\n")

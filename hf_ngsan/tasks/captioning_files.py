@@ -7,7 +7,10 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ..data.images import FORMATS
-from ..exporting.captioner import Captioner, is_one_of
+from ..exporting.captioner import Captioner, Encoded, is_one_of
+from ..exporting.onnx_folder import open_dual_encoder
+from ..io.packaged import find_model_folder
+from ..loading.calibration import Calibration
 
 
 class CaptionedImage(NamedTuple):
@@ -40,6 +43,7 @@ def caption_files(
     *,
     batch_size: int = IMAGES_AT_ONCE,
     with_scores: bool = False,
+    judge: "GraphJudge | None" = None,
     **search: Any,
 ) -> Iterator[CaptionedImage]:
     """Yields the caption of each file or URL, in their order; one that cannot be read has the reason."""
@@ -55,10 +59,17 @@ def caption_files(
                 captioned[number] = CaptionedImage(paths[number], None, str(error))
         if images:
             inputs = captioner.prepare(list(images.values()))
-            ids = captioner.generate(inputs, **search)
-            scores = scores_of(captioner, inputs, ids) if with_scores else [(None, None)] * len(ids)
-            for number, caption, (score, words) in zip(images, captioner.words.decode(ids), scores, strict=True):
-                captioned[number] = CaptionedImage(paths[number], caption, None, score=score, words=words)
+            encoded = captioner.encode(inputs)
+            ids = captioner.generate(encoded, **search)
+            captions = captioner.words.decode(ids)
+            scores: list[Any] = [(None, None)] * len(ids)
+            judgements: list[dict[str, Any]] = [{}] * len(ids)
+            if with_scores or judge is not None:
+                scores = scores_of(captioner, encoded, ids)
+            if judge is not None:
+                judgements = judge(inputs, encoded, captions, [score for score, _ in scores])
+            for number, caption, (score, words), judgement in zip(images, captions, scores, judgements, strict=True):
+                captioned[number] = CaptionedImage(paths[number], caption, None, score=score, words=words, **judgement)
         yield from (captioned[number] for number in sorted(captioned))
 
 
@@ -79,14 +90,38 @@ def read_image(path: str, name: str, least_side: int) -> Image.Image:
     return load_image(path, name, least_side)
 
 
-def scores_of(
-    captioner: Captioner, inputs: dict[str, np.ndarray], ids: np.ndarray
-) -> list[tuple[float, list[tuple[str, float]]]]:
+class GraphJudge:
+    """Judges captions as [`~hf_ngsan.loading.confidence.Confidence`] does, by graphs.
+
+    A ValueError says that those of the dual encoder are missing, or of another version.
+    """
+
+    def __init__(self, calibration: Calibration, quick: bool) -> None:
+        self.calibration = calibration
+        self.encoders = None if quick else open_dual_encoder(find_model_folder(calibration.dual_encoder))
+        if not quick and (self.encoders is None or self.encoders[1].fingerprint != calibration.fingerprint):
+            raise ValueError(f"{calibration.dual_encoder} has no graphs of the version of the calibration.")
+
+    def __call__(
+        self, inputs: dict[str, np.ndarray], encoded: Encoded, captions: Sequence[str], scores: Sequence[float]
+    ) -> list[dict[str, Any]]:
+        """Returns `confidence` and `unlike_training` of each caption, from the inputs and states of the captioner."""
+        if self.encoders is None:
+            return self.calibration.quick.judge(encoded.summary, scores)
+        of_images, of_texts = self.encoders
+        images = of_images.embed(inputs["pixel_values"])
+        texts = map(of_texts.embed, captions)  # None of a caption without words, which is like no image
+        pairs = zip(images, texts, strict=True)
+        similarities = [0.0 if text is None else float(image @ text[0]) for image, text in pairs]
+        return self.calibration.full.judge(images, scores, np.array(similarities))
+
+
+def scores_of(captioner: Captioner, encoded: Encoded, ids: np.ndarray) -> list[tuple[float, list[tuple[str, float]]]]:
     """Returns score and word scores of captions `(B, length)`, as [`~hf_ngsan.models.text_scores.text_scores`] does."""
     is_end = is_one_of(ids[:, 1:], captioner.decoding["eos_token_ids"])
     lengths = np.where(is_end.any(-1), is_end.argmax(-1) + 1, is_end.shape[1])
     ids = ids[:, : 1 + lengths.max()]
-    all_scores = captioner.log_probabilities(inputs, ids[:, :-1])
+    all_scores = captioner.log_probabilities(encoded, ids[:, :-1])
     of_tokens = np.take_along_axis(all_scores, ids[:, 1:, None], axis=-1)[..., 0]
     vocabulary: Any = captioner.words.vocabulary
     of_captions = []

@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from accelerate import Accelerator
+from datasets import Dataset
 from PIL import Image
 from transformers import PreTrainedModel
 
@@ -22,18 +24,21 @@ from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageList, Lis
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
 from ..io import folders
 from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
+from ..loading.calibration import SearchCalibration
 from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
 from ..models.attention_maps import attention_maps
 from ..models.image_processing_captioning import load_image
 from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, check_backend, open_backend, search_current
 from ..retrieval.index_folder import DESCRIPTION, IndexDescription, check_new_index, read_description
+from ..training.batches import map_sharded, take
 from ..visualization import Match, explain_match, plot_contact_sheet, plot_match, save_figure
 from ..visualization.heads import explain_match_of_guest
 from ..visualization.plots import FIGURE_SIDE
 
 MAX_IMAGES_PER_SHARD = 1000  # which a killed process may have to embed again
 THUMBNAIL_SIDE = 160  # pixels of the longer side
+COLLECTION = 16  # images among which a text is searched for, to calibrate
 SIMILARITY_WEIGHT = 2.0  # chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)
 
 
@@ -101,6 +106,51 @@ def check_query(processor: Any, text: str) -> None:
     ids = ids.tolist() if torch.is_tensor(ids) else ids
     if set(ids) <= {processor.tokenizer.unk_token_id, *processor.tokenizer.all_special_ids}:
         raise ValueError(f"The model knows no word of {text!r:.80}; use other words.")
+
+
+def calibrate_search(
+    model: PreTrainedModel,
+    processor: Any,
+    rows: Sequence[Dataset],
+    *,
+    data: Sequence[str],
+    split: str,
+    batch_size: int = 64,
+) -> SearchCalibration:
+    """Finds the similarity below which no image is near enough to a text, from images and their own captions.
+
+    A collection is 16 images, drawn at random for each caption, without its own. The threshold is where both errors are
+    equally frequent: the best image of the collection reaches it, and the caption's own image does not.
+    """
+
+    def embed(dataset: Dataset, indices: range) -> list[np.ndarray]:
+        return list(embed_images(model, processor, take(dataset, indices)))
+
+    found = [map_sharded(partial(embed, one), len(one), batch_size, description="embedding") for one in rows]
+    images = np.array(list(chain.from_iterable(found)))
+    if len(images) <= COLLECTION:
+        raise ValueError(f"There are {len(images)} images; calibration needs more than {COLLECTION}.")
+    captions = list(chain.from_iterable(dataset["captions"] for dataset in rows))
+    own = np.repeat(np.arange(len(images)), list(map(len, captions)))
+    similarities = embed_texts(model, processor, list(chain.from_iterable(captions))) @ images.T
+    matching = similarities[np.arange(len(own)), own]
+    random, best = np.random.default_rng(0), []
+    for of_images, number in zip(similarities, own, strict=True):
+        drawn = random.choice(len(images) - 1, COLLECTION, replace=False)
+        best.append(of_images[drawn + (drawn >= number)].max())
+    mistaken, missed = np.sort(best), np.sort(matching)
+    candidates = np.sort(np.concatenate([mistaken, missed]))
+    too_many = 1 - np.searchsorted(mistaken, candidates) / len(mistaken)
+    too_few = np.searchsorted(missed, candidates) / len(missed)
+    place = int(np.argmin(np.abs(too_many - too_few)))
+    return SearchCalibration(
+        min_similarity=float(candidates[place]),
+        missed=float(too_few[place]),
+        mistaken=float(too_many[place]),
+        data=list(data),
+        split=split,
+        num_images=len(images),
+    )
 
 
 def draw_hits(index: IndexFolder | Sequence[IndexFolder], hits: Sequence[Hit], title: str, path: str | Path) -> None:

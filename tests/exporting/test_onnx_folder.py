@@ -69,14 +69,18 @@ def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
         ["caption", PHOTOGRAPH, "--json", "--max-new-tokens", "5"],
         ["search", str(tmp_path / "index"), "a man in a hat", "--top-k", "3"],
         ["caption", "missing.jpg"],
+        ["caption", PHOTOGRAPH, "--json", "--scores"],
     ]
     ends = [heavy_imports(tmp_path, *arguments) for arguments in commands]
-    assert not set.union(*(heavy for heavy, _ in ends)) and [done.returncode for _, done in ends] == [0, 0, 0, 0, 2]
-    for arguments in commands[:3]:
+    assert not set.union(*(heavy for heavy, _ in ends)) and [done.returncode for _, done in ends] == [0, 0, 0, 0, 2, 0]
+    for arguments in [*commands[:3], commands[-1]]:
         assert main([*arguments, "--engine", "torch"]) == 0
     model, processor = dual_encoder
     expected = capsys.readouterr().out.splitlines()
     lines = "".join(done.stdout for _, done in ends).splitlines()
+    judged, expected_judged = json.loads(lines.pop()), json.loads(expected.pop())
+    assert judged["confidence"] == pytest.approx(expected_judged["confidence"], abs=1e-4)
+    assert judged["unlike_training"] is expected_judged["unlike_training"]
     found, wanted = json.loads(lines.pop(4)), json.loads(expected.pop(4))
     assert lines[:4] == expected and (found["caption"], found["image"]) == (wanted["caption"], wanted["image"])
     assert found["score"] == pytest.approx(wanted["score"], abs=1e-4)
@@ -96,7 +100,7 @@ def test_options_that_need_more_take_pytorch(monkeypatch):
         "--num-beams 2 --json --output captions.jsonl --skip-errors --limit 1 --batch-size 2": True,
         "--max-new-tokens 3 --debug": True,
         "--engine torch": False,
-        "--scores": False,
+        "--scores": True,
         "--generate length_penalty=0": False,
         "--text a": False,
         "--save-attention maps": False,

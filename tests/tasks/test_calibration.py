@@ -1,20 +1,23 @@
 """Confidence in captions: the regression and its scores against slow references, and calibrated captioners in use."""
 
+import base64
 import dataclasses
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset, DatasetDict, Features, Sequence, Value
+from datasets import Dataset, DatasetDict, Features, Sequence, Value, concatenate_datasets
 from datasets import Image as ImageFeature
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import pipeline
 
 from hf_ngsan.cli import main
-from hf_ngsan.loading.confidence import CONFIDENCE, Calibration, Confidence
+from hf_ngsan.loading.calibration import CONFIDENCE, familiarity, read_calibration, read_search_calibration, unit
+from hf_ngsan.loading.confidence import Confidence
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.tasks.captioning_analysis import area_under_curve, fit_logistic
@@ -77,17 +80,25 @@ def made(tmp_path_factory):
     rows = {"image_id": list(range(NUM_PHOTOS)), "image": images, "captions": captions}
     features = Features({"image_id": Value("int64"), "image": ImageFeature(), "captions": Sequence(Value("string"))})
     data = Dataset.from_dict(rows, features=features)
-    DatasetDict(train=data.select(range(20)), validation=data).save_to_disk(folder / "data")
+    DatasetDict(train=data.select(range(20)), validation=data.select(range(40))).save_to_disk(folder / "data")
+    more = data.select(range(40, NUM_PHOTOS)).add_column("of", ["another kind"] * 20)
+    DatasetDict(train=more.select(range(10)), validation=more).save_to_disk(folder / "more")
     for name, dual_encoder in (("captioner", "mhsan"), ("apart", "other")):
-        options = ["--dual-encoder", folder / dual_encoder, "--data", f"images:{folder / 'data'}", "--num-beams", 2]
+        options = ["--dual-encoder", folder / dual_encoder, "--num-beams", 2]
+        options += ["--data", f"images:{folder / 'data'}", "--data", f"images:{folder / 'more'}"]
         assert main(["calibrate", "--model", str(folder / name), *map(str, options)]) == 0
     return folder
 
 
+def clusters_of(text, dimension):
+    return np.frombuffer(base64.b64decode(text), np.float16).astype(np.float32).reshape(-1, dimension)
+
+
 @each_row("name", ["captioner", "apart"])
 def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made, tmp_path, name):
-    fitted_to = Calibration.load(made / name / CONFIDENCE)
-    assert fitted_to.shares_vision == (name == "captioner")
+    calibration = read_calibration(made / name)
+    fitted_to = calibration.full
+    assert calibration.shares_vision == (name == "captioner")
     captioner = pipeline("image-to-text", model=str(made / name))
     images = [photo((32, 24), seed) for seed in (3, 100)]
     answers = captioner(images, return_confidence=True, num_beams=2, num_return_sequences=2)
@@ -96,24 +107,39 @@ def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made
         [embedding] = embed_images(judge.encoder.model, judge.encoder.processor, [{"image": image}])
         density = sum(
             share * math.exp(10 * float(centre @ embedding))
-            for centre, share in zip(judge.clusters, fitted_to.shares, strict=True)
+            for centre, share in zip(clusters_of(fitted_to.clusters, len(embedding)), fitted_to.shares, strict=True)
         )
         for answer in of_image:
             [text] = embed_texts(judge.encoder.model, judge.encoder.processor, [answer["generated_text"]])
             logit = (
                 fitted_to.intercept
                 + fitted_to.log_probability * answer["score"]
-                + fitted_to.similarity * float(embedding @ text)
+                + fitted_to.evidence * float(embedding @ text)
             )
             assert answer["confidence"] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
             assert answer["unlike_training"] == (math.log(density) < fitted_to.min_familiarity)
     assert "confidence" not in captioner(images[0])[0]
 
 
+def test_a_quick_confidence_takes_the_captioner_alone(made, monkeypatch):
+    monkeypatch.setattr("hf_ngsan.loading.confidence.load_model", None)
+    quick = read_calibration(made / "apart").quick
+    captioner, images = pipeline("image-to-text", model=str(made / "apart")), [photo((32, 24), 3), photo((32, 24), 100)]
+    for image, [answer] in zip(images, captioner(images, return_confidence="quick"), strict=True):
+        pixels = captioner.processor(images=image)["pixel_values"]
+        features = captioner.model.model.get_visual_tokens(pixel_values=pixels).visual_features
+        summary = unit(features.detach().mean(1).numpy() - clusters_of(quick.centre, features.shape[2]))
+        familiar = familiarity(summary, clusters_of(quick.clusters, summary.shape[1]), quick.shares)[0]
+        logit = quick.intercept + quick.log_probability * answer["score"] + quick.evidence * familiar
+        assert answer["confidence"] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
+        assert answer["unlike_training"] == (familiar < quick.min_familiarity)
+
+
 def test_a_calibration_is_of_its_captions(made):
-    found = Calibration.load(made / "captioner" / CONFIDENCE)
+    found = read_calibration(made / "captioner")
     captioner = pipeline("image-to-text", model=str(made / "captioner"))
-    rows = DatasetDict.load_from_disk(made / "data")["validation"]
+    parts = [DatasetDict.load_from_disk(made / name)["validation"] for name in ("data", "more")]
+    rows = concatenate_datasets([part.select_columns(["image", "captions"]) for part in parts])
     options = {"return_confidence": True, "num_beams": 2, "batch_size": 20}
     answers = [answer for [answer] in captioner(list(rows["image"]), **options)]
     captions = [answer["generated_text"] for answer in answers]
@@ -121,7 +147,8 @@ def test_a_calibration_is_of_its_captions(made):
     assert found.median_cider_d == pytest.approx(float(np.median(cider_d["cider_d"])))
     assert (found.num_images, found.num_beams, found.split) == (NUM_PHOTOS, 2, "validation")
     assert sum(answer["unlike_training"] for answer in answers) == math.ceil(0.05 * NUM_PHOTOS)
-    assert 0 <= found.auroc <= 1 and 0 <= found.calibration_error <= 1
+    assert found.data == [f"images:{made / name}" for name in ("data", "more")]
+    assert all(0 <= judge.auroc <= 1 and 0 <= judge.calibration_error <= 1 for judge in (found.full, found.quick))
 
 
 def test_captions_with_scores_on_the_command_line(made, capsys, tmp_path):
@@ -137,17 +164,54 @@ def test_captions_with_scores_on_the_command_line(made, capsys, tmp_path):
     assert "confidence" not in json.loads(prints(capsys, *command, "--json"))
 
 
+def test_a_doubtful_caption_says_so_unasked(made, capsys, tmp_path):
+    photo((32, 24), 3).save(tmp_path / "photo.png")
+    content = json.loads((made / "captioner" / CONFIDENCE).read_text())
+    doubts = {(-9, -99): True, (9, -99): False, (9, 99): True}
+    for (intercept, least), doubtful in doubts.items():
+        judge = {"intercept": intercept, "log_probability": 0, "evidence": 0, "min_familiarity": least}
+        folder = tmp_path / f"{intercept} {least}"
+        shutil.copytree(made / "captioner", folder)
+        (folder / CONFIDENCE).write_text(json.dumps({**content, "quick": content["quick"] | judge}))
+        assert main(["caption", "--model", str(folder), str(tmp_path / "photo.png")]) == 0
+        printed = capsys.readouterr()
+        assert printed.out.count("\t") == 1 and ("photo.png" in printed.err) == doubtful, (intercept, least)
+    (folder / CONFIDENCE).unlink()
+    assert main(["caption", "--model", str(folder), str(tmp_path / "photo.png")]) == 0
+    assert not capsys.readouterr().err
+
+
+def test_a_search_says_that_nothing_is_near_enough(made, capsys, tmp_path):
+    model = tmp_path / "mhsan"
+    shutil.copytree(made / "mhsan", model)
+    data = [part for name in ("data", "more") for part in ("--data", f"images:{made / name}")]
+    assert main(["calibrate", "--model", str(model), *data]) == 0
+    found = read_search_calibration(model)
+    assert found.num_images == NUM_PHOTOS and abs(found.missed - found.mistaken) < 0.1
+    photo((32, 24), 3).save(tmp_path / "photo.png")
+    index = str(tmp_path / "index")
+    assert main(["index", "--images", str(tmp_path), "--model", str(model), "--output", index]) == 0
+    for least, is_near in ((-1.0, True), (1.0, False)):
+        content = dataclasses.asdict(found) | {"min_similarity": least}
+        (model / "search.json").write_text(json.dumps(content))
+        capsys.readouterr()
+        assert main(["search", index, mhsan.WORDS[0], "--json"]) == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["near_enough"] is is_near and bool(printed.err) is not is_near
+    assert "near_enough" not in json.loads(prints(capsys, "search", index, "--image", tmp_path / "photo.png", "--json"))
+
+
 def test_a_calibration_of_another_model(made, tmp_path):
     folder = tmp_path / "captioner"
     save_model(pixel_captioner(), pixel_processor(), folder)
-    recorded = dataclasses.asdict(Calibration.load(made / "captioner" / CONFIDENCE))
+    recorded = dataclasses.asdict(read_calibration(made / "captioner"))
     for change, fact in (
         ({"fingerprint": "another"}, "another version"),
         ({"dual_encoder": "no/such-folder"}, "no/such-folder"),
     ):
         (folder / CONFIDENCE).write_text(json.dumps({**recorded, **change}))
         with pytest.raises((ValueError, FileNotFoundError), match=fact):
-            Confidence(folder)
+            Confidence(folder).encoder  # noqa: B018
 
 
 def test_what_cannot_be_calibrated(made, capsys, tmp_path):

@@ -1,0 +1,158 @@
+"""What `hf-ngsan calibrate` writes into the folder of a model, and what follows from it; read without torch.
+
+The confidence in a caption is the probability that it agrees with people's captions, by CIDEr-D, at least as well as
+the median caption of the images it was calibrated with. It is a logistic regression (Platt 1999) on the mean
+log-probability of the caption's tokens and a second number: the cosine similarity of image and caption by a dual
+encoder, or, for the quick judge, the familiarity of the image. The quick judge needs nothing but the captioner.
+
+The familiarity of an image is its log-density under a mixture of von Mises-Fisher distributions around clusters of the
+training images' embeddings (Banerjee et al. 2005). An image is unlike the training images if it is less familiar than
+95% of the images of the calibration split. The embeddings are the dual encoder's, or, for the quick judge, the means of
+the captioner's visual features less their mean over the training images, at length 1.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..io.files import write_text_atomically
+from ..io.packaged import find_model_folder
+
+CONFIDENCE, SEARCH = "confidence.json", "search.json"
+CONCENTRATION = 10.0
+"""Of the distribution around each cluster, the reciprocal of a variance."""
+DOUBT = 0.3
+"""Confidence below which a caption comes with a doubt."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A logistic regression and the density of training images."""
+
+    intercept: float  # coefficients of the regression
+    log_probability: float
+    evidence: float  # of the similarity, or of the familiarity
+    auroc: float  # area under the ROC curve of the confidence, by cross-validation
+    calibration_error: float  # ECE over ten bins, by cross-validation
+    min_familiarity: float  # an image is unlike the training images below it
+    clusters: str  # unit vectors `(clusters, dimension)` of training images, float16, in base64
+    shares: list[float]  # of the training images, in each cluster
+    centre: str | None = None  # mean of the training images' vectors `(dimension,)`, if they are no unit vectors
+
+    def judge(
+        self, images: np.ndarray, scores: Sequence[float], similarities: np.ndarray | None = None
+    ) -> list[dict[str, Any]]:
+        """Returns `confidence` and `unlike_training` of captions, those of an image next to each other.
+
+        Takes embeddings of images `(images, dimension)`, the mean log-probabilities of captions, and their similarities
+        to the images, if these are the evidence.
+        """
+        vectors = images if self.centre is None else unit(images - from_text(self.centre))
+        familiar = familiarity(vectors, from_text(self.clusters).reshape(-1, images.shape[1]), self.shares)
+        of_captions = np.repeat(np.arange(len(images)), len(scores) // len(images))
+        evidence = familiar[of_captions] if similarities is None else similarities
+        values = sigmoid(self.intercept + self.log_probability * np.asarray(scores) + self.evidence * evidence)
+        is_unlike = (familiar < self.min_familiarity)[of_captions]
+        return [
+            {"confidence": float(value), "unlike_training": bool(unlike)}
+            for value, unlike in zip(values, is_unlike, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The content of `confidence.json` of a captioner."""
+
+    quick: Judge  # by the captioner alone
+    full: Judge  # with the dual encoder
+    dual_encoder: str  # folder, packaged or Hub name
+    fingerprint: str  # of its weights and preprocessing
+    shares_vision: bool  # whether images are encoded once, by the captioner's vision encoder
+    median_cider_d: float  # that a caption must reach to count as good
+    data: list[str]
+    split: str
+    num_images: int
+    num_beams: int
+
+
+@dataclass(frozen=True)
+class SearchCalibration:
+    """The content of `search.json` of a dual encoder."""
+
+    min_similarity: float  # below which no image is near enough to a text
+    missed: float  # share of images that are further from their own captions
+    mistaken: float  # share of collections without the image of a caption in which another one is near enough
+    data: list[str]
+    split: str
+    num_images: int
+
+    def missing(self, best: float) -> str | None:
+        """Returns that nothing is near enough, in a sentence, where the nearest image is not; None where it is."""
+        if best >= self.min_similarity:
+            return None
+        return f"Nothing is near enough: the nearest has {best:.2f}, and {self.min_similarity:.2f} or more is a match."
+
+
+def read_calibration(model: str | Path) -> Calibration | None:
+    """Returns the calibration of a captioner; None without one."""
+    content = content_of(model, CONFIDENCE)
+    if content is None:
+        return None
+    return Calibration(**{**content, "quick": Judge(**content["quick"]), "full": Judge(**content["full"])})
+
+
+def read_search_calibration(model: str | Path) -> SearchCalibration | None:
+    """Returns the calibration of a dual encoder; None without one."""
+    content = content_of(model, SEARCH)
+    return None if content is None else SearchCalibration(**content)
+
+
+def content_of(model: str | Path, name: str) -> dict[str, Any] | None:
+    file = Path(find_model_folder(model), name) if model else None
+    return json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else None
+
+
+def is_calibrated(model: Any) -> bool:
+    """Returns whether a loaded captioner's folder has a calibration."""
+    folder = getattr(model, "name_or_path", "")
+    return bool(folder) and Path(folder, CONFIDENCE).is_file()
+
+
+def write_calibration(folder: str | Path, calibration: Calibration | SearchCalibration) -> None:
+    """Writes the calibration of a model into its folder."""
+    name = CONFIDENCE if isinstance(calibration, Calibration) else SEARCH
+    write_text_atomically(Path(folder) / name, json.dumps(asdict(calibration), indent=2) + "\n")
+
+
+def doubt_of(confidence: float, unlike: bool) -> str | None:
+    """Returns why a caption is doubtful, in a few words; None if it is not."""
+    if confidence >= DOUBT and not unlike:
+        return None
+    words = "probably wrong" if confidence < DOUBT else "perhaps wrong"
+    return f"{words} ({confidence:.0%})" + (": unlike the photographs it learnt from" if unlike else "")
+
+
+def familiarity(images: np.ndarray, clusters: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """Returns the logarithm of the density of unit vectors among the training images, but for a constant."""
+    return np.log(np.exp(CONCENTRATION * (images @ clusters.T)) @ np.asarray(shares))
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def to_text(array: np.ndarray) -> str:
+    return base64.b64encode(array.astype(np.float16).tobytes()).decode()
+
+
+def from_text(text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), np.float16).astype(np.float32)
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.clip(values, -500, 500)))
