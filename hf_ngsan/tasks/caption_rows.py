@@ -58,6 +58,9 @@ def new_tokenizer(captions: Iterable[str], data: CaptionDataSettings) -> PreTrai
 class CaptioningDataSettings(CaptionDataSettings):
     """Images, words and captions for training."""
 
+    new_words: int | None = setting(
+        2, "fine-tuning adds words that the training captions have so often; null = none", minimum=1
+    )
     image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
     num_frames: int | None = setting(None, "frames of a clip that is read from a file; null = 8", minimum=1)
     seconds_per_frame: float | None = setting(None, "instead, a frame every so many seconds of a clip", minimum=0.01)
