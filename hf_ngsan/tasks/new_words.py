@@ -12,13 +12,14 @@ from ..languages import ENGLISH, language_of
 from ..loading.models import quiet_loading
 from ..models.configuration_hub import MissingBackboneError
 from ..models.text_encoders import find_text_encoder
-from .language_modeling import align
 
 logger = logging.getLogger(__name__)
 
 TEXT_ENCODER = "all-minilm-l6-v2"
 NEIGHBOURS = 5
 MOST_NAMED = 30  # words in the log
+SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
+"""Special tokens of captions, and the equivalent ones of a text encoder."""
 
 
 def learn_new_words(
@@ -36,9 +37,8 @@ def learn_new_words(
         return []
     model.resize_token_embeddings(max(model.config.vocab_size, len(tokenizer)), mean_resizing=False)
     language_model = getattr(getattr(model.base_model, "decoder", None), "language_model", None)
-    if language_model is not None and language_model.word_pieces is not None:
-        if language_model.config.pretrained_text_encoder is not None:
-            align(language_model, tokenizer)
+    if language_model is not None:
+        align(language_model, tokenizer)
     places, sources = ids_of(tokenizer, words), [ids_of(tokenizer, known)] * len(words)
     how = "all known words"
     if language_of(tokenizer) == ENGLISH:
@@ -48,15 +48,30 @@ def learn_new_words(
         except MissingBackboneError:
             pass
     heads = [model.get_input_embeddings(), model.get_output_embeddings(), getattr(language_model, "lm_head", None)]
-    for weight in [
-        weight for head in heads if head is not None for weight in (head.weight, getattr(head, "bias", None))
-    ]:
-        if weight is not None:
-            with torch.no_grad():
-                weight[places] = torch.stack([weight[near].mean(0) for near in sources])
+    with torch.no_grad():
+        for weight in (weight for head in heads if head is not None for weight in head.parameters()):
+            weight[places] = torch.stack([weight[near].mean(0) for near in sources])
     named = ", ".join(words[:MOST_NAMED]) + (", ..." if len(words) > MOST_NAMED else "")
     logger.info("%d new words, which begin as the mean of %s: %s", len(words), how, named)
     return words
+
+
+def align(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Aligns the words of a tokenizer with the word pieces of a language model's pretrained text encoder, if any."""
+    if model.config.language_tokenization != "word_pieces" or model.config.pretrained_text_encoder is None:
+        return
+    source = find_text_encoder(model.config.pretrained_text_encoder)
+    pieces: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)  # nosec B615  # the user's choice
+    special = {getattr(tokenizer, name): getattr(pieces, f"{other}_token_id") for name, other in SPECIAL_PIECES.items()}
+
+    def pieces_of(word: str) -> list[int]:
+        if special.get(word) is not None:
+            return [special[word]]
+        # with a space, as within a caption: byte-level tokenizers split the first word of a text differently
+        return pieces(f" {word}", add_special_tokens=False)["input_ids"] or [pieces.unk_token_id]
+
+    vocabulary = tokenizer.get_vocab()
+    model.align_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__), pieces_of)
 
 
 def ids_of(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> list[int]:
