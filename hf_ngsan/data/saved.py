@@ -80,7 +80,7 @@ class FeatureCopies:
     """Draws, in each epoch, the features of a row: its own or those of one of the copies that `hf-ngsan extract
     --copies N` wrote. The draw depends on the seed, the epoch and the row's `image_id` alone."""
 
-    def __init__(self, features: str | os.PathLike, split: str, seed: int = 0) -> None:
+    def __init__(self, features: str | os.PathLike, split: str | None, seed: int = 0) -> None:
         folders = list(takewhile(Path.is_dir, (copy_folder(features, number) for number in count(1))))
         if not folders:
             raise DataError(f"{features} has no copies of its features; make them with hf-ngsan extract --copies.")

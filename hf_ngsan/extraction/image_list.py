@@ -178,6 +178,11 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
     rows = load_data(spec, split)
     if not {"image", "video", "frames"} & {*rows.column_names}:
         raise ExtractionError(f"{spec}, split {split}, has no images; give a dataset that has, such as images:SOURCE.")
+    return list_rows(rows, spec)
+
+
+def list_rows(rows: "datasets.Dataset", source: str) -> ImageList:
+    """Lists the images of rows of a dataset; `source` is its name."""
     has_captions = "captions" in rows.column_names
     known = rows.select_columns([name for name in ("image_id", "file_name", "captions") if name in rows.column_names])
     images = tuple(
@@ -190,7 +195,7 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
     )
     kept = ("image_id", "file_name", "image", "video", "frames")
     rows = rows.select_columns([name for name in rows.column_names if name in kept])
-    return ImageList(spec, images, rows=rows, has_captions=has_captions)
+    return ImageList(source, images, rows=rows, has_captions=has_captions)
 
 
 def images_of_folder(folder: Path) -> ImageList:

@@ -3,6 +3,7 @@
 import logging
 import math
 import re
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,15 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+from accelerate import Accelerator
+from datasets import Dataset, concatenate_datasets
 from PIL import Image, ImageEnhance
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixin
 
 from ..data import DataError, build_tokenizer, load_data
-from ..data.contract import ARRAY_COLUMNS
+from ..data.contract import ARRAY_COLUMNS, with_arrays
 from ..data.sampler import generator_of
-from ..data.saved import FeatureCopies
+from ..data.saved import FeatureCopies, copy_folder, load_saved
 from ..data.vocabulary import UNITS
+from ..extraction.extract import extract_features
+from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageChange, list_rows
+from ..io.folders import is_empty
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..models.image_processing_captioning import load_image
@@ -28,6 +33,8 @@ from ..visualization import check_matplotlib, save_figure
 from ..visualization.plots import FIGURE_SIDE
 
 logger = logging.getLogger(__name__)
+
+FEATURES = "features"  # folder in that of a run
 
 
 @dataclass(frozen=True)
@@ -179,6 +186,9 @@ class AugmentationSettings:
     flip: float = setting(0.0, "share mirrored, of those whose captions say no side", minimum=0, maximum=1)
     color_jitter: float = setting(0.0, "largest change of brightness, contrast and saturation", minimum=0, below=1)
     feature_copies: bool = setting(False, "epochs take copies of features:DIR in turn (hf-ngsan extract --copies)")
+    copies: int | None = setting(
+        3, "a frozen backbone encodes images and so many changed copies once; null = anew in each epoch", minimum=1
+    )
 
     @property
     def changes_images(self) -> bool:
@@ -223,6 +233,80 @@ def augmentation_of(config: Any, columns: Sequence[str]) -> ImageAugmentation | 
             f"augmentation.feature_copies goes with features:DIR (hf-ngsan extract --copies), not {spec}."
         )
     return FeatureCopies(spec.partition(":")[2], config.data.train_split, seed)
+
+
+def change_of_copy(settings: AugmentationSettings, seed: int, number: int) -> ImageChange:
+    """Returns the change of images for one of the copies of their features."""
+    description = {name: getattr(settings, name) for name in ("smallest_crop", "flip", "color_jitter")}
+    change = partial(ImageAugmentation(settings, seed), epoch=number)
+    return ImageChange(change, {**description, "seed": seed, "copy": number})
+
+
+class FrozenFeatures:
+    """Features of the images of a run, in its folder, which a frozen backbone computes once in place of each epoch.
+
+    Those of an earlier start of the run are used again, unless images, backbone or changes are others now.
+    """
+
+    def __init__(self, config: Any, model: Any, processor: Any, accelerator: Accelerator) -> None:
+        self.config, self.accelerator = config, accelerator
+        self.vision, self.image_processor = model.base_model.vision, processor.image_processor
+        self.folder = config.output_dir / FEATURES
+
+    def applies(self, rows: Any) -> bool:
+        is_frozen = self.vision is not None and self.vision.config.frozen and self.config.augmentation.copies
+        return bool(is_frozen) and isinstance(rows, Dataset) and {"image_id", "image"} <= {*rows.column_names}
+
+    def encode(self, rows: Dataset, split: str, change: ImageChange | None = None) -> Dataset:
+        """Returns the rows with the features of their images in place of these."""
+        folder = self.folder / split
+        if change is not None:
+            folder = copy_folder(folder, change.description["copy"])
+        extract = partial(
+            extract_features,
+            self.vision,
+            self.image_processor,
+            list_rows(rows, self.config.data.spec),
+            folder,
+            num_workers=self.config.data.num_workers,
+            dtype="float16" if self.vision.config.feature_dtype == "float16" else "float32",
+            change=change,
+            accelerator=self.accelerator,
+        )
+        is_new = is_empty(folder)
+        self.accelerator.wait_for_everyone()
+        try:
+            extract()
+        except ExtractionError as error:
+            if is_new:
+                raise DataError(str(error).removesuffix(SKIP_ERRORS).strip()) from error
+            if self.accelerator.is_main_process:
+                shutil.rmtree(folder)
+            self.accelerator.wait_for_everyone()
+            extract()
+        features = load_saved(str(folder), None)
+        places = {image_id: place for place, image_id in enumerate(features["image_id"])}
+        features = features.select([places[image_id] for image_id in rows["image_id"]])
+        columns = [name for name in ARRAY_COLUMNS if name in features.column_names]
+        joined = [rows.remove_columns("image"), features.select_columns(columns)]
+        return with_arrays(concatenate_datasets(joined, axis=1))
+
+    def replace_images(
+        self, rows: Dataset, validation_rows: Dataset | None, augment: Any
+    ) -> tuple[Dataset, Dataset | None, Any]:
+        """Returns training and validation rows with features, and the augmentation of the former."""
+        settings, seed = self.config.augmentation, self.config.training.seed
+        copies = settings.copies if settings.changes_images else 0
+        of_copies = f" and {copies} changed copies of each" if copies else ""
+        logger.info("The backbone is frozen: it encodes %d images%s once, into %s.", len(rows), of_copies, self.folder)
+        encoded = self.encode(rows, "train")
+        for number in range(1, copies + 1):
+            self.encode(rows, "train", change_of_copy(settings, seed, number))
+        if validation_rows is not None:
+            validation_rows = self.encode(validation_rows, "validation")
+        size = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+        logger.info("These features take %.0f MB; they can be deleted when the run is finished.", size / 1e6)
+        return encoded, validation_rows, FeatureCopies(self.folder / "train", None, seed) if copies else augment
 
 
 def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:

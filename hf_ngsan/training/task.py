@@ -149,7 +149,7 @@ class Task(ABC):
     """Turns a training config into rows, a model, batches, objectives and scores.
 
     The engine calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`, `stages`,
-    `collator`, `identity` and `sampler`, then `evaluate` and `save` once an epoch. `hf-ngsan evaluate` calls `load`,
+    `collator`, `identity` and `sampler`, then `encode_once`, and `evaluate` and `save` once an epoch. `hf-ngsan evaluate` calls `load`,
     `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the training log.
     """
 
@@ -199,6 +199,20 @@ class Task(ABC):
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         """Returns the validation rows with the columns that the model and the metrics read."""
         return rows
+
+    def encode_once(
+        self,
+        model: PreTrainedModel,
+        processor: ProcessorMixin,
+        rows: Dataset,
+        validation_rows: Dataset | None,
+        accelerator: Accelerator,
+    ) -> tuple[Dataset, Dataset | None]:
+        """Returns both with all that frozen parts of the model compute of them, for all epochs, once.
+
+        It is called when the run has its folder; the loop then asks for the `collator` again.
+        """
+        return rows, validation_rows
 
     @abstractmethod
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
