@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixi
 
 from ..data import DataError, build_tokenizer, load_data
 from ..data.contract import ARRAY_COLUMNS, with_arrays
+from ..data.readers import VALIDATION
 from ..data.sampler import generator_of
 from ..data.saved import FeatureCopies, copy_folder, load_saved
 from ..data.vocabulary import UNITS
@@ -27,6 +28,7 @@ from ..io.folders import is_empty
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..models.image_processing_captioning import load_image
+from ..models.modeling_vision import VisionModel
 from ..training.config import ConfigError, DataSettings, setting
 from ..training.run import load_split, short_checksum
 from ..visualization import check_matplotlib, save_figure
@@ -34,7 +36,7 @@ from ..visualization.plots import FIGURE_SIDE
 
 logger = logging.getLogger(__name__)
 
-FEATURES = "features"  # folder in that of a run
+FEATURES, TRAIN = "features", "train"  # folders in that of a run
 
 
 @dataclass(frozen=True)
@@ -242,71 +244,73 @@ def change_of_copy(settings: AugmentationSettings, seed: int, number: int) -> Im
     return ImageChange(change, {**description, "seed": seed, "copy": number})
 
 
-class FrozenFeatures:
-    """Features of the images of a run, in its folder, which a frozen backbone computes once in place of each epoch.
+def encode_once(
+    task: Any, model: Any, processor: Any, rows: Dataset, validation_rows: Dataset | None, accelerator: Accelerator
+) -> tuple[Dataset, Dataset | None]:
+    """Returns training and validation rows with features in place of images, which a frozen backbone encodes once.
 
-    Those of an earlier start of the run are used again, unless images, backbone or changes are others now.
+    The features are in the folder of the run. Those of an earlier start are used again where images, backbone and
+    changes are the same. Teachers read images themselves, as each may have a backbone of its own.
     """
+    config, folder = task.config, task.config.output_dir / FEATURES
+    settings, seed, vision = config.augmentation, config.training.seed, getattr(model.base_model, "vision", None)
+    copies = (settings.copies or 0) if settings.changes_images else 0
+    has_images = isinstance(rows, Dataset) and "image" in rows.column_names and isinstance(vision, VisionModel)
+    teachers = getattr(config.training, "teachers", ())
+    if settings.copies is None or not has_images or not vision.config.frozen or teachers:
+        if accelerator.is_main_process:
+            shutil.rmtree(folder, ignore_errors=True)
+        return rows, validation_rows
+    if accelerator.is_main_process:
+        for old in copy_folder(folder / TRAIN, 0).parent.glob("*"):
+            if int(old.name) > copies:
+                shutil.rmtree(old)
+    encode = partial(encoded, vision, processor.image_processor, config=config, accelerator=accelerator)
+    of_copies = f" and {copies} changed copies of each" if copies else ""
+    logger.info("The backbone is frozen: it encodes %d images%s once, into %s.", len(rows), of_copies, folder)
+    images, rows = rows, encode(rows, folder / TRAIN)
+    for number in range(1, copies + 1):
+        encode(images, copy_folder(folder / TRAIN, number), change=change_of_copy(settings, seed, number))
+    if copies:
+        task.augment = FeatureCopies(folder / TRAIN, None, seed)
+    if validation_rows is not None:
+        validation_rows = encode(validation_rows, folder / VALIDATION)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    logger.info("The features take %.0f MB; they can be deleted when the run is finished.", size / 1e6)
+    return rows, validation_rows
 
-    def __init__(self, config: Any, model: Any, processor: Any, accelerator: Accelerator) -> None:
-        self.config, self.accelerator = config, accelerator
-        self.vision, self.image_processor = model.base_model.vision, processor.image_processor
-        self.folder = config.output_dir / FEATURES
 
-    def applies(self, rows: Any) -> bool:
-        is_frozen = self.vision is not None and self.vision.config.frozen and self.config.augmentation.copies
-        return bool(is_frozen) and isinstance(rows, Dataset) and {"image_id", "image"} <= {*rows.column_names}
-
-    def encode(self, rows: Dataset, split: str, change: ImageChange | None = None) -> Dataset:
-        """Returns the rows with the features of their images in place of these."""
-        folder = self.folder / split
-        if change is not None:
-            folder = copy_folder(folder, change.description["copy"])
-        extract = partial(
-            extract_features,
-            self.vision,
-            self.image_processor,
-            list_rows(rows, self.config.data.spec),
-            folder,
-            num_workers=self.config.data.num_workers,
-            dtype="float16" if self.vision.config.feature_dtype == "float16" else "float32",
-            change=change,
-            accelerator=self.accelerator,
-        )
-        is_new = is_empty(folder)
-        self.accelerator.wait_for_everyone()
-        try:
-            extract()
-        except ExtractionError as error:
-            if is_new:
-                raise DataError(str(error).removesuffix(SKIP_ERRORS).strip()) from error
-            if self.accelerator.is_main_process:
-                shutil.rmtree(folder)
-            self.accelerator.wait_for_everyone()
-            extract()
-        features = load_saved(str(folder), None)
-        places = {image_id: place for place, image_id in enumerate(features["image_id"])}
-        features = features.select([places[image_id] for image_id in rows["image_id"]])
-        columns = [name for name in ARRAY_COLUMNS if name in features.column_names]
-        joined = [rows.remove_columns("image"), features.select_columns(columns)]
-        return with_arrays(concatenate_datasets(joined, axis=1))
-
-    def replace_images(
-        self, rows: Dataset, validation_rows: Dataset | None, augment: Any
-    ) -> tuple[Dataset, Dataset | None, Any]:
-        """Returns training and validation rows with features, and the augmentation of the former."""
-        settings, seed = self.config.augmentation, self.config.training.seed
-        copies = settings.copies if settings.changes_images else 0
-        of_copies = f" and {copies} changed copies of each" if copies else ""
-        logger.info("The backbone is frozen: it encodes %d images%s once, into %s.", len(rows), of_copies, self.folder)
-        encoded = self.encode(rows, "train")
-        for number in range(1, copies + 1):
-            self.encode(rows, "train", change_of_copy(settings, seed, number))
-        if validation_rows is not None:
-            validation_rows = self.encode(validation_rows, "validation")
-        size = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
-        logger.info("These features take %.0f MB; they can be deleted when the run is finished.", size / 1e6)
-        return encoded, validation_rows, FeatureCopies(self.folder / "train", None, seed) if copies else augment
+def encoded(
+    vision: Any,
+    image_processor: Any,
+    rows: Dataset,
+    folder: Path,
+    *,
+    config: Any,
+    accelerator: Accelerator,
+    change: ImageChange | None = None,
+) -> Dataset:
+    """Writes the features of the images of rows into a folder that may have them, or others; returns rows with them."""
+    options: dict[str, Any] = {"change": change, "accelerator": accelerator, "num_workers": config.data.num_workers}
+    options["dtype"] = "float16" if vision.config.feature_dtype == "float16" else "float32"
+    images, is_new = list_rows(rows, config.data.spec), is_empty(folder)
+    if len({image.image_id for image in images.images}) < len(images):
+        raise DataError(f"{config.data.spec} has images of one image_id; number them, or set augmentation.copies=null.")
+    accelerator.wait_for_everyone()
+    try:
+        extract_features(vision, image_processor, images, folder, **options)
+    except ExtractionError as error:
+        if is_new or accelerator.num_processes > 1:  # of which the others wait for this one
+            advice = "" if is_new else f" Delete {folder}."
+            raise DataError(f"{str(error).removesuffix(SKIP_ERRORS).strip()}{advice}") from error
+        shutil.rmtree(folder)  # it has another backbone, other changes or earlier states of the images
+        return encoded(vision, image_processor, rows, folder, config=config, accelerator=accelerator, change=change)
+    features = load_saved(str(folder), None)
+    places = {image_id: place for place, image_id in enumerate(features["image_id"])}
+    features = features.select([places[image_id] for image_id in rows["image_id"]])
+    columns = [name for name in ARRAY_COLUMNS if name in features.column_names]
+    joined = [rows.remove_columns("image").flatten_indices(), features.select_columns(columns)]
+    return with_arrays(concatenate_datasets(joined, axis=1))
 
 
 def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:

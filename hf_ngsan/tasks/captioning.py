@@ -171,15 +171,8 @@ class CaptioningTask(Task):
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         return caption_rows.rows_for(model, processor, rows, self.config.data.spec)
 
-    def encode_once(
-        self, model: PreTrainedModel, processor: Any, rows: Dataset, validation_rows: Dataset | None, accelerator: Any
-    ) -> tuple[Dataset, Dataset | None]:
-        """Encodes images with a frozen backbone, unless teachers, which have backbones of their own, read them too."""
-        if self.guest is None and not self.config.training.teachers:
-            encoder = caption_rows.FrozenFeatures(self.config, model, processor, accelerator)
-            if encoder.applies(rows):
-                rows, validation_rows, self.augment = encoder.replace_images(rows, validation_rows, self.augment)
-        return rows, validation_rows
+    def encode_once(self, *arguments: Any) -> tuple[Dataset, Dataset | None]:
+        return caption_rows.encode_once(self, *arguments)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         training, stages = self.config.training, []

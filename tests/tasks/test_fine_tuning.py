@@ -1,4 +1,4 @@
-"""Words that fine-tuning adds to a vocabulary: in the tokenizer, in the weights, and in the captions."""
+"""Fine-tuning on photographs of one's own: words that are new, and images that a frozen backbone encodes once."""
 
 import csv
 
@@ -102,10 +102,11 @@ def fine_tuning(tmp_path, captioner, no_text_encoder):
             photo_of(word, place).save(tmp_path / "photos" / f"{place}.png")
             writer.writerow([f"{place}.png", f"a {word} on the right"])
 
-    def config(name: str, data=(), **training) -> CaptioningConfig:
+    def config(name: str, data=(), augmentation=(), **training) -> CaptioningConfig:
         spec = {"spec": f"images:{tmp_path / 'photos'}", "validation_split": None, **dict(data)}
         settings = {**TRAINING, "output_dir": str(tmp_path / name), **training}
         sections = {"model": {"init_from": str(captioner)}, "data": spec, "training": settings}
+        sections["augmentation"] = dict(augmentation)
         return CaptioningConfig.from_dict({**sections, "self_critical": {"epochs": 1, "samples_per_image": 2}})
 
     return config
@@ -113,7 +114,7 @@ def fine_tuning(tmp_path, captioner, no_text_encoder):
 
 def test_fine_tuning_says_the_words_of_its_captions(fine_tuning, tmp_path, caplog):
     caplog.set_level("INFO", logger="hf_ngsan")
-    result = train(fine_tuning("run", epochs=12))
+    result = train(fine_tuning("run", epochs=25, schedule="constant"))
     assert "2 new words" in caplog.text and "quindle, zorblat" in caplog.text
     model, processor = load_model(result.best_dir)
     assert model.config.vocab_size == len(processor.tokenizer) == len(VOCABULARY.split()) + 6
@@ -125,8 +126,14 @@ def test_fine_tuning_says_the_words_of_its_captions(fine_tuning, tmp_path, caplo
         train(fine_tuning("taught", data={"new_words": None}, **teachers))
 
 
-def test_a_killed_run_has_the_same_words_after_resuming(fine_tuning, tmp_path, monkeypatch):
-    settings = {"epochs": 2, "stage": "auto", "ema_decay": 0.9, "save_every_steps": 2}
+def test_a_killed_run_has_the_same_words_and_features_after_resuming(fine_tuning, tmp_path, monkeypatch):
+    settings = {
+        "augmentation": {"flip": 0.5, "copies": 2},
+        "epochs": 2,
+        "stage": "auto",
+        "ema_decay": 0.9,
+        "save_every_steps": 2,
+    }
     expected = train(fine_tuning("straight", **settings))
     with monkeypatch.context() as patch:
         die_at(patch, "update", 3)
@@ -135,3 +142,40 @@ def test_a_killed_run_has_the_same_words_after_resuming(fine_tuning, tmp_path, m
     resumed = train(fine_tuning("run", **settings), resume=True)
     assert scores(resumed.history) == scores(expected.history)
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
+
+
+def shards(folder) -> dict[str, int]:
+    files = (folder / "features").rglob("*.arrow")
+    return {str(file.relative_to(folder)): file.stat().st_mtime_ns for file in files}
+
+
+def test_images_are_encoded_once_and_again_where_something_changed(fine_tuning, tmp_path):
+    changes, folder = {"color_jitter": 0.2, "copies": 2}, tmp_path / "run"
+
+    def run(augmentation) -> dict[str, int]:
+        train(fine_tuning("run", {"validation_split": "validation"}, augmentation, epochs=1), overwrite=folder.exists())
+        return shards(folder)
+
+    first = run(changes)
+    assert {name.rpartition("/")[0] for name in first} == {
+        *("features/train", "features/train/copies/1", "features/train/copies/2", "features/validation")
+    }
+    assert run(changes) == first
+    fewer = run({**changes, "copies": 1})
+    assert fewer == {name: time for name, time in first.items() if "copies/2" not in name}
+    other = run({**changes, "color_jitter": 0.3, "copies": 1})
+    assert {name for name, time in other.items() if time != fewer[name]} == {
+        name for name in other if "copies/1" in name
+    }
+    photo_of("quindle", 7).save(tmp_path / "photos" / "0.png")
+    changed = run({**changes, "color_jitter": 0.3, "copies": 1})
+    assert all(time != other[name] for name, time in changed.items() if "train" in name)
+    assert not run({**changes, "copies": None})
+
+
+def test_features_train_as_their_images_do(fine_tuning, tmp_path):
+    losses = [
+        train(fine_tuning(name, augmentation={"copies": copies}, epochs=2)).history[-1]["loss"]
+        for name, copies in (("features", 1), ("images", None))
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
