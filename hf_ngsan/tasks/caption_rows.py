@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 from PIL import Image, ImageEnhance
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixin
 
@@ -308,9 +308,9 @@ def encoded(
     features = load_saved(str(folder), None)
     places = {image_id: place for place, image_id in enumerate(features["image_id"])}
     features = features.select([places[image_id] for image_id in rows["image_id"]])
-    columns = [name for name in ARRAY_COLUMNS if name in features.column_names]
-    joined = [rows.remove_columns("image").flatten_indices(), features.select_columns(columns)]
-    return with_arrays(concatenate_datasets(joined, axis=1))
+    for name in [name for name in rows.column_names if name not in (*features.column_names, "image")]:
+        features = features.add_column(name, rows[name][:], feature=rows.features[name])
+    return with_arrays(features)
 
 
 def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:
