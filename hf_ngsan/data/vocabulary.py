@@ -114,14 +114,10 @@ def words_by_frequency(backend: Tokenizer, texts: Iterable[str], min_count: int)
 
 
 def add_words(tokenizer: PreTrainedTokenizerBase, captions: Iterable[str], min_count: int) -> list[str]:
-    """Adds the frequent words of captions to a vocabulary of words or characters, behind the others; returns them.
-
-    A vocabulary of subwords, which can write any word, stays as it is.
-    """
-    backend = tokenizer.backend_tokenizer
+    """Adds the frequent words of captions to a vocabulary, unless it is of subwords, behind the others; returns them."""
+    backend, vocabulary = tokenizer.backend_tokenizer, tokenizer.get_vocab()
     if not isinstance(backend.model, models.WordLevel):
         return []
-    vocabulary = tokenizer.get_vocab()
     words = [word for word in words_by_frequency(backend, captions, min_count)[0] if word not in vocabulary]
     first = max(vocabulary.values()) + 1
     vocabulary |= {word: index for index, word in enumerate(words, start=first)}

@@ -16,7 +16,7 @@ from datasets import Dataset
 from PIL import Image, ImageEnhance
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixin
 
-from ..data import DataError, build_tokenizer, load_data
+from ..data import DataError, build_tokenizer, load_data, shuffle_buffer_of
 from ..data.contract import ARRAY_COLUMNS, with_arrays
 from ..data.readers import VALIDATION
 from ..data.sampler import generator_of
@@ -67,9 +67,7 @@ def new_tokenizer(captions: Iterable[str], data: CaptionDataSettings) -> PreTrai
 class CaptioningDataSettings(CaptionDataSettings):
     """Images, words and captions for training."""
 
-    new_words: int | None = setting(
-        2, "fine-tuning adds words that the training captions have so often; null = none", minimum=1
-    )
+    new_words: int | None = setting(2, "fine-tuning adds words that captions have so often; null = none", minimum=1)
     image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
     num_frames: int | None = setting(None, "frames of a clip that is read from a file; null = 8", minimum=1)
     seconds_per_frame: float | None = setting(None, "instead, a frame every so many seconds of a clip", minimum=0.01)
@@ -188,9 +186,7 @@ class AugmentationSettings:
     flip: float = setting(0.0, "share mirrored, of those whose captions say no side", minimum=0, maximum=1)
     color_jitter: float = setting(0.0, "largest change of brightness, contrast and saturation", minimum=0, below=1)
     feature_copies: bool = setting(False, "epochs take copies of features:DIR in turn (hf-ngsan extract --copies)")
-    copies: int | None = setting(
-        3, "a frozen backbone encodes images and so many changed copies once; null = anew in each epoch", minimum=1
-    )
+    copies: int | None = setting(3, "changed copies, encoded once by a frozen backbone; null = anew always", minimum=1)
 
     @property
     def changes_images(self) -> bool:
@@ -255,62 +251,49 @@ def encode_once(
     config, folder = task.config, task.config.output_dir / FEATURES
     settings, seed, vision = config.augmentation, config.training.seed, getattr(model.base_model, "vision", None)
     copies = (settings.copies or 0) if settings.changes_images else 0
-    has_images = isinstance(rows, Dataset) and "image" in rows.column_names and isinstance(vision, VisionModel)
-    teachers = getattr(config.training, "teachers", ())
-    if settings.copies is None or not has_images or not vision.config.frozen or teachers:
-        if accelerator.is_main_process:
-            shutil.rmtree(folder, ignore_errors=True)
-        return rows, validation_rows
+    is_frozen = isinstance(vision, VisionModel) and vision.config.frozen and "image" in (rows.column_names or ())
+    is_kept = settings.copies is not None and shuffle_buffer_of(rows) is None  # and no stream of any length
+    is_encoded = is_frozen and is_kept and not getattr(config.training, "teachers", ())
     if accelerator.is_main_process:
-        for old in copy_folder(folder / TRAIN, 0).parent.glob("*"):
-            if int(old.name) > copies:
-                shutil.rmtree(old)
-    encode = partial(encoded, vision, processor.image_processor, config=config, accelerator=accelerator)
-    of_copies = f" and {copies} changed copies of each" if copies else ""
-    logger.info("The backbone is frozen: it encodes %d images%s once, into %s.", len(rows), of_copies, folder)
-    images, rows = rows, encode(rows, folder / TRAIN)
+        for old in copy_folder(folder / TRAIN, 0).parent.glob("*") if is_encoded else [folder]:
+            if old == folder or int(old.name) > copies:
+                shutil.rmtree(old, ignore_errors=True)
+    if not is_encoded:
+        return rows, validation_rows
+
+    def encoded(rows: Dataset, folder: Path, change: ImageChange | None = None) -> Dataset:
+        images, is_new = list_rows(rows, config.data.spec), is_empty(folder)
+        dtype = "float16" if vision.config.feature_dtype == "float16" else "float32"
+        options: Any = {"dtype": dtype, "num_workers": config.data.num_workers, "accelerator": accelerator}
+        accelerator.wait_for_everyone()
+        try:
+            extract_features(vision, processor.image_processor, images, folder, change=change, **options)
+        except ExtractionError as error:
+            if is_new or accelerator.num_processes > 1:  # of which the others wait for this one
+                advice = "" if is_new else f" Delete {folder}."
+                raise DataError(f"{str(error).removesuffix(SKIP_ERRORS).strip()}{advice}") from error
+            shutil.rmtree(folder)  # it has another backbone, other changes or earlier states of the images
+            return encoded(rows, folder, change)
+        features = load_saved(str(folder), None)
+        places = {image_id: place for place, image_id in enumerate(features["image_id"])}
+        features = features.select([places[image_id] for image_id in rows["image_id"]])
+        for name in [name for name in rows.column_names if name not in (*features.column_names, "image")]:
+            features = features.add_column(name, rows[name][:], feature=rows.features[name])
+        return with_arrays(features)
+
+    logger.info(
+        "The frozen backbone encodes %d images and %d copies of each, once, into %s.", len(rows), copies, folder
+    )
+    images, rows = rows, encoded(rows, folder / TRAIN)
     for number in range(1, copies + 1):
-        encode(images, copy_folder(folder / TRAIN, number), change=change_of_copy(settings, seed, number))
+        encoded(images, copy_folder(folder / TRAIN, number), change_of_copy(settings, seed, number))
     if copies:
         task.augment = FeatureCopies(folder / TRAIN, None, seed)
     if validation_rows is not None:
-        validation_rows = encode(validation_rows, folder / VALIDATION)
+        validation_rows = encoded(validation_rows, folder / VALIDATION)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     logger.info("The features take %.0f MB; they can be deleted when the run is finished.", size / 1e6)
     return rows, validation_rows
-
-
-def encoded(
-    vision: Any,
-    image_processor: Any,
-    rows: Dataset,
-    folder: Path,
-    *,
-    config: Any,
-    accelerator: Accelerator,
-    change: ImageChange | None = None,
-) -> Dataset:
-    """Writes the features of the images of rows into a folder that may have them, or others; returns rows with them."""
-    options: dict[str, Any] = {"change": change, "accelerator": accelerator, "num_workers": config.data.num_workers}
-    options["dtype"] = "float16" if vision.config.feature_dtype == "float16" else "float32"
-    images, is_new = list_rows(rows, config.data.spec), is_empty(folder)
-    if len({image.image_id for image in images.images}) < len(images):
-        raise DataError(f"{config.data.spec} has images of one image_id; number them, or set augmentation.copies=null.")
-    accelerator.wait_for_everyone()
-    try:
-        extract_features(vision, image_processor, images, folder, **options)
-    except ExtractionError as error:
-        if is_new or accelerator.num_processes > 1:  # of which the others wait for this one
-            advice = "" if is_new else f" Delete {folder}."
-            raise DataError(f"{str(error).removesuffix(SKIP_ERRORS).strip()}{advice}") from error
-        shutil.rmtree(folder)  # it has another backbone, other changes or earlier states of the images
-        return encoded(vision, image_processor, rows, folder, config=config, accelerator=accelerator, change=change)
-    features = load_saved(str(folder), None)
-    places = {image_id: place for place, image_id in enumerate(features["image_id"])}
-    features = features.select([places[image_id] for image_id in rows["image_id"]])
-    for name in [name for name in rows.column_names if name not in (*features.column_names, "image")]:
-        features = features.add_column(name, rows[name][:], feature=rows.features[name])
-    return with_arrays(features)
 
 
 def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:

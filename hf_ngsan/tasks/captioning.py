@@ -118,6 +118,7 @@ class CaptioningTask(Task):
     config: CaptioningConfig
     guest: Guest | None = None  # the captioner of transformers that is trained, if it is one
     augment: Callable | None = None  # random changes of the training rows
+    encode_once = caption_rows.encode_once
 
     @property
     def distils(self) -> bool:
@@ -170,9 +171,6 @@ class CaptioningTask(Task):
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         return caption_rows.rows_for(model, processor, rows, self.config.data.spec)
-
-    def encode_once(self, *arguments: Any) -> tuple[Dataset, Dataset | None]:
-        return caption_rows.encode_once(self, *arguments)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         training, stages = self.config.training, []

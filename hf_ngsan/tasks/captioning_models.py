@@ -45,9 +45,8 @@ def new_captioner(
     """Makes the model, on the CPU, and processor of a training config, with the vocabulary of the training captions.
 
     With `model.init_from` both come from a trained captioner, and the other fields of the section change its
-    configuration; new words of the captions join its vocabulary, unless the training is self-critical from its start:
-    such a training learns from what the captioner says already. A model without a vision encoder needs the dimension of
-    the data's features.
+    configuration; new words of the captions join its vocabulary, but for a training that is self-critical from its
+    start and learns from what is said already. A model without a vision encoder needs the dimension of the features.
     """
     fields = dict(config.model)
     guest = new_models.trained_guest(config, "captioning", ONLY_OURS)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -27,9 +28,9 @@ def learn_new_words(
 ) -> list[str]:
     """Adds the words that captions have `min_count` times or more to the vocabulary of a model; returns them.
 
-    Known words keep their ids and weights. The rows of a new word in embeddings and classifier are the mean of those of
-    the `NEIGHBOURS` known words that are most similar in a text encoder, if its package is installed and the words are
-    English, and of all known words otherwise. Vocabularies of subwords, and `min_count=None`, stay as they are.
+    Known words keep ids and weights. A new word begins, in embeddings and classifier, as the mean of the `NEIGHBOURS`
+    known words that are most similar in a text encoder, if it is English and the encoder's package is installed, else
+    of all known words. Vocabularies of subwords stay as they are, and all with `min_count=None`.
     """
     known = sorted(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens))  # in one order in every process
     words = [] if min_count is None else add_words(tokenizer, captions, min_count)
@@ -39,18 +40,17 @@ def learn_new_words(
     language_model = getattr(getattr(model.base_model, "decoder", None), "language_model", None)
     if language_model is not None:
         align(language_model, tokenizer)
-    places, sources = ids_of(tokenizer, words), [ids_of(tokenizer, known)] * len(words)
-    how = "all known words"
+    sources, how = [known] * len(words), "all known words"
     if language_of(tokenizer) == ENGLISH:
-        try:
-            sources = [ids_of(tokenizer, near) for near in nearest_words(words, known)]
+        with suppress(MissingBackboneError):
+            sources = nearest_words(words, known)
             how = f"the {NEIGHBOURS} known words nearest to each in {TEXT_ENCODER}"
-        except MissingBackboneError:
-            pass
     heads = [model.get_input_embeddings(), model.get_output_embeddings(), getattr(language_model, "lm_head", None)]
-    with torch.no_grad():
+    vocabulary = tokenizer.get_vocab()
+    for word, near in zip(words, sources, strict=True):
+        rows = [vocabulary[one] for one in near]
         for weight in (weight for head in heads if head is not None for weight in head.parameters()):
-            weight[places] = torch.stack([weight[near].mean(0) for near in sources])
+            weight.data[vocabulary[word]] = weight.data[rows].mean(0)
     named = ", ".join(words[:MOST_NAMED]) + (", ..." if len(words) > MOST_NAMED else "")
     logger.info("%d new words, which begin as the mean of %s: %s", len(words), how, named)
     return words
@@ -74,11 +74,6 @@ def align(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
     model.align_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__), pieces_of)
 
 
-def ids_of(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> list[int]:
-    vocabulary = tokenizer.get_vocab()
-    return [vocabulary[word] for word in words]
-
-
 @torch.inference_mode()
 def nearest_words(words: Sequence[str], known: Sequence[str]) -> list[list[str]]:
     """Returns the `NEIGHBOURS` known words that are most similar to each word: cosines of mean-pooled states."""
@@ -88,12 +83,10 @@ def nearest_words(words: Sequence[str], known: Sequence[str]) -> list[list[str]]
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)  # nosec B615
 
     def embed(texts: Sequence[str]) -> torch.Tensor:
-        states = []
-        for start in range(0, len(texts), 256):
-            inputs = tokenizer(list(texts[start : start + 256]), padding=True, truncation=True, return_tensors="pt")
-            mask = inputs["attention_mask"][..., None]
-            states.append((encoder(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1))
-        return torch.nn.functional.normalize(torch.cat(states), dim=-1)
+        inputs = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
+        states = encoder(**inputs).last_hidden_state * inputs["attention_mask"][..., None]
+        return torch.nn.functional.normalize(states.sum(1), dim=-1)  # as that of the mean
 
-    near = (embed(words) @ embed(known).T).topk(min(NEIGHBOURS, len(known))).indices
-    return [[known[place] for place in places] for places in near.tolist()]
+    of_known = torch.cat([embed(known[start : start + 256]) for start in range(0, len(known), 256)])
+    nearest = (embed(words) @ of_known.T).topk(min(NEIGHBOURS, len(known))).indices
+    return [[known[place] for place in places] for places in nearest.tolist()]

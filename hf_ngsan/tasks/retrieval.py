@@ -201,6 +201,7 @@ class RetrievalTask(Task):
     config: RetrievalConfig
     guest: DualEncoder | None = None  # of transformers, if it is one
     augment: Callable | None = None  # random changes of the training rows
+    encode_once = caption_rows.encode_once
 
     @property
     def greater_is_better(self) -> bool:
@@ -234,9 +235,6 @@ class RetrievalTask(Task):
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         return caption_rows.rows_for(model, processor, rows, self.config.data.spec)
-
-    def encode_once(self, *arguments: Any) -> tuple[Dataset, Dataset | None]:
-        return caption_rows.encode_once(self, *arguments)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         """Returns one stage, or the three stages of Park et al. 2020, each of which trains more modules."""

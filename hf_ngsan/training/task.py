@@ -201,17 +201,9 @@ class Task(ABC):
         return rows
 
     def encode_once(
-        self,
-        model: PreTrainedModel,
-        processor: ProcessorMixin,
-        rows: Dataset,
-        validation_rows: Dataset | None,
-        accelerator: Accelerator,
+        self, model: Any, processor: Any, rows: Dataset, validation_rows: Dataset | None, accelerator: Accelerator
     ) -> tuple[Dataset, Dataset | None]:
-        """Returns both with all that frozen parts of the model compute of them, for all epochs, once.
-
-        It is called when the run has its folder; the loop then asks for the `collator` again.
-        """
+        """Returns both with what frozen parts of the model compute of them; then `collator` is called again."""
         return rows, validation_rows
 
     @abstractmethod
