@@ -114,7 +114,7 @@ def words_by_frequency(backend: Tokenizer, texts: Iterable[str], min_count: int)
 
 
 def add_words(tokenizer: PreTrainedTokenizerBase, captions: Iterable[str], min_count: int) -> list[str]:
-    """Adds the frequent words of captions to a vocabulary, unless it is of subwords, behind the others; returns them."""
+    """Adds the frequent words of captions to a vocabulary, unless that is of subwords, and returns them."""
     backend, vocabulary = tokenizer.backend_tokenizer, tokenizer.get_vocab()
     if not isinstance(backend.model, models.WordLevel):
         return []

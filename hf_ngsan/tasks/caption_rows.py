@@ -186,7 +186,7 @@ class AugmentationSettings:
     flip: float = setting(0.0, "share mirrored, of those whose captions say no side", minimum=0, maximum=1)
     color_jitter: float = setting(0.0, "largest change of brightness, contrast and saturation", minimum=0, below=1)
     feature_copies: bool = setting(False, "epochs take copies of features:DIR in turn (hf-ngsan extract --copies)")
-    copies: int | None = setting(3, "changed copies, encoded once by a frozen backbone; null = anew always", minimum=1)
+    copies: int | None = setting(2, "changed copies, encoded once by a frozen backbone; null = anew always", minimum=1)
 
     @property
     def changes_images(self) -> bool:
