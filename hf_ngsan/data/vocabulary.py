@@ -113,7 +113,7 @@ def words_by_frequency(backend: Tokenizer, texts: Iterable[str], min_count: int)
     return sorted(frequent, key=lambda word: (-counts[word], word)), counts
 
 
-def add_words(tokenizer: PreTrainedTokenizerBase, captions: Iterable[str], min_count: int) -> list[str]:
+def add_words(tokenizer: Any, captions: Iterable[str], min_count: int) -> list[str]:
     """Adds the frequent words of captions to a vocabulary, unless that is of subwords, and returns them."""
     backend, vocabulary = tokenizer.backend_tokenizer, tokenizer.get_vocab()
     if not isinstance(backend.model, models.WordLevel):

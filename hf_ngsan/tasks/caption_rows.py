@@ -255,9 +255,9 @@ def encode_once(
     is_kept = settings.copies is not None and shuffle_buffer_of(rows) is None  # and no stream of any length
     is_encoded = is_frozen and is_kept and not getattr(config.training, "teachers", ())
     if accelerator.is_main_process:
-        for old in copy_folder(folder / TRAIN, 0).parent.glob("*") if is_encoded else [folder]:
-            if old == folder or int(old.name) > copies:
-                shutil.rmtree(old, ignore_errors=True)
+        earlier = [*copy_folder(folder / TRAIN, 0).parent.glob("*")]
+        for old in [copy for copy in earlier if int(copy.name) > copies] if is_encoded else [folder]:
+            shutil.rmtree(old, ignore_errors=True)
     if not is_encoded:
         return rows, validation_rows
 
