@@ -22,7 +22,7 @@ EPILOG = """examples:
 The same command continues an extraction that was killed. A command with other images, such as those of another split,
 adds them to the folder. An image that cannot be read is an error; with --skip-errors such images are left out, named
 and listed in skipped.json."""
-CHANGES = ("smallest_crop", "flip", "color_jitter", "seed")
+CHANGES = ("smallest_crop", "flip", "color_jitter")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +55,7 @@ def run(options: argparse.Namespace) -> None:
     from ..extraction.extract import extract_features, extraction_accelerator
     from ..extraction.vision import load_vision
     from ..loading.engines import use_engine
+    from ..tasks.caption_rows import AugmentationSettings, change_of_copy
 
     images = find_images(options)
     model, image_processor = load_vision(options.backbone, **vision_fields(options, images))
@@ -72,7 +73,8 @@ def run(options: argparse.Namespace) -> None:
     )
     result = extract(output=options.output)
     for number in range(1, (options.copies or 0) + 1):
-        extract(output=copy_folder(options.output, number), change=change_of_copy(options, number))
+        change = change_of_copy(AugmentationSettings(**arguments.pick(options, *CHANGES)), options.seed, number)
+        extract(output=copy_folder(options.output, number), change=change)
     if accelerator.is_main_process:
         for note in images.notes:
             print(f"Note: {note}")
@@ -101,13 +103,3 @@ def find_images(options: argparse.Namespace) -> Any:
 
     check_output_folder(Path(options.output))
     return list_images(options.images, options.image_folder, options.split)
-
-
-def change_of_copy(options: argparse.Namespace, number: int) -> Any:
-    from ..extraction import ImageChange
-    from ..tasks.caption_rows import AugmentationSettings, ImageAugmentation
-
-    description = arguments.pick(options, *CHANGES)
-    settings = AugmentationSettings(**{name: description[name] for name in CHANGES if name != "seed"})
-    change = partial(ImageAugmentation(settings, options.seed), epoch=number)
-    return ImageChange(change, {**description, "copy": number})

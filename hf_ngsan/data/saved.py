@@ -81,7 +81,7 @@ class FeatureCopies:
     """Draws, in each epoch, the features of a row: its own or those of one of the copies that `hf-ngsan extract
     --copies N` wrote. The draw depends on the seed, the epoch and the row's `image_id` alone."""
 
-    def __init__(self, features: str | os.PathLike, split: str, seed: int = 0) -> None:
+    def __init__(self, features: str | os.PathLike, split: str | None, seed: int = 0) -> None:
         own = OwnFiles(features)
         places = (own.find(os.path.abspath(copy_folder(features, number)), str(features)) for number in count(1))
         folders = list(takewhile(Path.is_dir, map(Path, places)))

@@ -101,13 +101,29 @@ def build_tokenizer(
 
 def frequent_words(backend: Tokenizer, texts: Iterable[str], min_count: int) -> dict[str, int]:
     """Returns the special tokens and the frequent words of texts, in the order of their ids."""
-    split, normalize = backend.pre_tokenizer.pre_tokenize_str, backend.normalizer.normalize_str
-    counts = Counter(word for text in texts for word, _ in split(normalize(text)))
-    words = sorted(
-        (word for word, count in counts.items() if count >= min_count), key=lambda word: (-counts[word], word)
-    )
+    words, counts = words_by_frequency(backend, texts, min_count)
     refuse_empty(words, counts, min_count)
     return {word: index for index, word in enumerate([*SPECIAL_TOKENS.values(), *words])}
+
+
+def words_by_frequency(backend: Tokenizer, texts: Iterable[str], min_count: int) -> tuple[list[str], Counter[str]]:
+    """Returns the frequent words of texts, the most frequent first, and how often each word is seen."""
+    split, normalize = backend.pre_tokenizer.pre_tokenize_str, backend.normalizer.normalize_str
+    counts = Counter(word for text in texts for word, _ in split(normalize(text)))
+    frequent = (word for word, count in counts.items() if count >= min_count)
+    return sorted(frequent, key=lambda word: (-counts[word], word)), counts
+
+
+def add_words(tokenizer: Any, captions: Iterable[str], min_count: int) -> list[str]:
+    """Adds the frequent words of captions to a vocabulary, unless that is of subwords, and returns them."""
+    backend, vocabulary = tokenizer.backend_tokenizer, tokenizer.get_vocab()
+    if not isinstance(backend.model, models.WordLevel):
+        return []
+    words = [word for word in words_by_frequency(backend, captions, min_count)[0] if word not in vocabulary]
+    first = max(vocabulary.values()) + 1
+    vocabulary |= {word: index for index, word in enumerate(words, start=first)}
+    backend.model = models.WordLevel(vocabulary, unk_token=tokenizer.unk_token)
+    return words
 
 
 def train_subwords(texts: Iterable[str], vocab_size: int, language: str) -> Tokenizer:

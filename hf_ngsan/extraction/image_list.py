@@ -181,10 +181,11 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
     rows = load_data(spec, split)
     if not {"image", "video", "frames"} & {*rows.column_names}:
         raise ExtractionError(f"{spec}, split {split}, has no images; give a dataset that has, such as images:SOURCE.")
-    return images_of_rows(rows, spec)
+    return list_rows(rows, spec)
 
 
-def images_of_rows(rows: "datasets.Dataset", spec: str) -> ImageList:
+def list_rows(rows: "datasets.Dataset", source: str) -> ImageList:
+    """Lists the images of rows of a dataset; `source` is its name."""
     has_captions = "captions" in rows.column_names
     known = rows.select_columns([name for name in ("image_id", "file_name", "captions") if name in rows.column_names])
     images = tuple(
@@ -197,7 +198,7 @@ def images_of_rows(rows: "datasets.Dataset", spec: str) -> ImageList:
     )
     kept = ("image_id", "file_name", "image", "video", "frames")
     rows = rows.select_columns([name for name in rows.column_names if name in kept])
-    return ImageList(spec, images, rows=rows, has_captions=has_captions)
+    return ImageList(source, images, rows=rows, has_captions=has_captions)
 
 
 def check_images(parts: Iterable[Any], spec: str) -> None:
@@ -205,7 +206,7 @@ def check_images(parts: Iterable[Any], spec: str) -> None:
 
     Raises a DataError that names those that are missing or damaged.
     """
-    lists = [images_of_rows(rows, spec) for rows in parts if reads_files(rows)]
+    lists = [list_rows(rows, spec) for rows in parts if reads_files(rows)]
     jobs = [(images, place) for images in lists for place in range(len(images))]
     faults: list[tuple[str, str]] = []  # names and reasons
 

@@ -229,7 +229,10 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         """Makes room for another number of words; new ones are aligned as those of a new model are."""
         self.lm_head = self._get_resized_lm_head(self.lm_head, vocab_size)
         self.config.vocab_size = vocab_size
-        if self.word_pieces is not None:
+        if self.word_pieces is None:
+            encoder: Any = self.config.text_encoder_config
+            self.text_encoder.resize_token_embeddings(max(vocab_size, encoder.vocab_size))
+        else:
             pieces = own_pieces(self.config).to(self.word_pieces.device)
             kept = min(vocab_size, len(self.word_pieces))
             pieces[:kept] = self.word_pieces[:kept]

@@ -3,6 +3,7 @@
 import logging
 import math
 import re
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,24 +11,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accelerate import Accelerator
 from datasets import Dataset
 from PIL import Image, ImageEnhance
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixin
 
-from ..data import DataError, build_tokenizer, load_data
-from ..data.contract import ARRAY_COLUMNS
+from ..data import DataError, build_tokenizer, load_data, shuffle_buffer_of
+from ..data.contract import ARRAY_COLUMNS, with_arrays
+from ..data.readers import VALIDATION
 from ..data.sampler import generator_of
-from ..data.saved import FeatureCopies
+from ..data.saved import FeatureCopies, copy_folder, load_saved
 from ..data.vocabulary import UNITS
+from ..extraction.extract import extract_features
+from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageChange, list_rows
+from ..io.folders import is_empty
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..models.image_processing_captioning import load_image
+from ..models.modeling_vision import VisionModel
 from ..training.config import ConfigError, DataSettings, setting
 from ..training.run import load_split, short_checksum
 from ..visualization import check_matplotlib, save_figure
 from ..visualization.plots import FIGURE_SIDE
 
 logger = logging.getLogger(__name__)
+
+FEATURES, TRAIN = "features", "train"  # folders in that of a run
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,7 @@ def new_tokenizer(captions: Iterable[str], data: CaptionDataSettings) -> PreTrai
 class CaptioningDataSettings(CaptionDataSettings):
     """Images, words and captions for training."""
 
+    new_words: int | None = setting(2, "fine-tuning adds words that captions have so often; null = none", minimum=1)
     image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
     num_frames: int | None = setting(None, "frames of a clip that is read from a file; null = 8", minimum=1)
     seconds_per_frame: float | None = setting(None, "instead, a frame every so many seconds of a clip", minimum=0.01)
@@ -176,6 +186,7 @@ class AugmentationSettings:
     flip: float = setting(0.0, "share mirrored, of those whose captions say no side", minimum=0, maximum=1)
     color_jitter: float = setting(0.0, "largest change of brightness, contrast and saturation", minimum=0, below=1)
     feature_copies: bool = setting(False, "epochs take copies of features:DIR in turn (hf-ngsan extract --copies)")
+    copies: int | None = setting(2, "changed copies, encoded once by a frozen backbone; null = anew always", minimum=1)
 
     @property
     def changes_images(self) -> bool:
@@ -220,6 +231,69 @@ def augmentation_of(config: Any, columns: Sequence[str]) -> ImageAugmentation | 
             f"augmentation.feature_copies goes with features:DIR (hf-ngsan extract --copies), not {spec}."
         )
     return FeatureCopies(spec.partition(":")[2], config.data.train_split, seed)
+
+
+def change_of_copy(settings: AugmentationSettings, seed: int, number: int) -> ImageChange:
+    """Returns the change of images for one of the copies of their features."""
+    description = {name: getattr(settings, name) for name in ("smallest_crop", "flip", "color_jitter")}
+    change = partial(ImageAugmentation(settings, seed), epoch=number)
+    return ImageChange(change, {**description, "seed": seed, "copy": number})
+
+
+def encode_once(
+    task: Any, model: Any, processor: Any, rows: Dataset, validation_rows: Dataset | None, accelerator: Accelerator
+) -> tuple[Dataset, Dataset | None]:
+    """Returns training and validation rows with features in place of images, which a frozen backbone encodes once.
+
+    The features are in the folder of the run. Those of an earlier start are used again where images, backbone and
+    changes are the same. Teachers read images themselves, as each may have a backbone of its own.
+    """
+    config, folder = task.config, task.config.output_dir / FEATURES
+    settings, seed, vision = config.augmentation, config.training.seed, getattr(model.base_model, "vision", None)
+    copies = (settings.copies or 0) if settings.changes_images else 0
+    is_frozen = isinstance(vision, VisionModel) and vision.config.frozen and "image" in (rows.column_names or ())
+    is_kept = settings.copies is not None and shuffle_buffer_of(rows) is None  # and no stream of any length
+    is_encoded = is_frozen and is_kept and not getattr(config.training, "teachers", ())
+    if accelerator.is_main_process:
+        earlier = [*copy_folder(folder / TRAIN, 0).parent.glob("*")]
+        for old in [copy for copy in earlier if int(copy.name) > copies] if is_encoded else [folder]:
+            shutil.rmtree(old, ignore_errors=True)
+    if not is_encoded:
+        return rows, validation_rows
+
+    def encoded(rows: Dataset, folder: Path, change: ImageChange | None = None) -> Dataset:
+        images, is_new = list_rows(rows, config.data.spec), is_empty(folder)
+        dtype = "float16" if vision.config.feature_dtype == "float16" else "float32"
+        options: Any = {"dtype": dtype, "num_workers": config.data.num_workers, "accelerator": accelerator}
+        accelerator.wait_for_everyone()
+        try:
+            extract_features(vision, processor.image_processor, images, folder, change=change, **options)
+        except ExtractionError as error:
+            if is_new or accelerator.num_processes > 1:  # of which the others wait for this one
+                advice = "" if is_new else f" Delete {folder}."
+                raise DataError(f"{str(error).removesuffix(SKIP_ERRORS).strip()}{advice}") from error
+            shutil.rmtree(folder)  # it has another backbone, other changes or earlier states of the images
+            return encoded(rows, folder, change)
+        features = load_saved(str(folder), None)
+        places = {image_id: place for place, image_id in enumerate(features["image_id"])}
+        features = features.select([places[image_id] for image_id in rows["image_id"]])
+        for name in [name for name in rows.column_names if name not in (*features.column_names, "image")]:
+            features = features.add_column(name, rows[name][:], feature=rows.features[name])
+        return with_arrays(features)
+
+    logger.info(
+        "The frozen backbone encodes %d images and %d copies of each, once, into %s.", len(rows), copies, folder
+    )
+    images, rows = rows, encoded(rows, folder / TRAIN)
+    for number in range(1, copies + 1):
+        encoded(images, copy_folder(folder / TRAIN, number), change_of_copy(settings, seed, number))
+    if copies:
+        task.augment = FeatureCopies(folder / TRAIN, None, seed)
+    if validation_rows is not None:
+        validation_rows = encoded(validation_rows, folder / VALIDATION)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    logger.info("The features take %.0f MB; they can be deleted when the run is finished.", size / 1e6)
+    return rows, validation_rows
 
 
 def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,6 +118,7 @@ class CaptioningTask(Task):
     config: CaptioningConfig
     guest: Guest | None = None  # the captioner of transformers that is trained, if it is one
     augment: Callable | None = None  # random changes of the training rows
+    encode_once = caption_rows.encode_once
 
     @property
     def distils(self) -> bool:
@@ -208,7 +209,8 @@ class CaptioningTask(Task):
             return None
         teacher, of_teacher = load_captioners(names)
         if of_teacher.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
-            raise ConfigError(f"training.teachers has {names[0]}, whose vocabulary is not that of this captioner.")
+            other = f"training.teachers has {names[0]}, whose vocabulary is not that of this captioner"
+            raise ConfigError(f"{other}; data.new_words=null keeps that of model.init_from.")
         return teacher.requires_grad_(False)
 
     def self_critical(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> SelfCritical:

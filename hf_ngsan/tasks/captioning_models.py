@@ -24,6 +24,7 @@ from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.task import Objective, Update
 from . import new_models
 from .caption_rows import new_tokenizer
+from .new_words import learn_new_words
 
 if TYPE_CHECKING:
     from .captioning import CaptioningConfig
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 UNKNOWN_WORD_ID = 3
-ONLY_OURS = ("data.image_size", "training.word_dropout")  # captioners of transformers do not have them
+ONLY_OURS = (
+    "data.image_size",
+    "data.new_words",
+    "training.word_dropout",
+)  # captioners of transformers do not have them
 
 
 def new_captioner(
@@ -39,8 +44,9 @@ def new_captioner(
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Makes the model, on the CPU, and processor of a training config, with the vocabulary of the training captions.
 
-    With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
-    section change its configuration. A model without a vision encoder needs the dimension of the data's features.
+    With `model.init_from` both come from a trained captioner, and the other fields of the section change its
+    configuration; new words of the captions join its vocabulary, but for a training that is self-critical from its
+    start and learns from what is said already. A model without a vision encoder needs the dimension of the features.
     """
     fields = dict(config.model)
     guest = new_models.trained_guest(config, "captioning", ONLY_OURS)
@@ -49,6 +55,8 @@ def new_captioner(
         return guest
     if "init_from" in fields:
         model, processor = fine_tuned_captioner(fields, config.data.image_size)
+        if config.training.stage != "scst":
+            learn_new_words(model, processor.tokenizer, captions, config.data.new_words)
     else:
         kind = new_models.new_config_class(fields, "captioning")
         tokenizer = tokenizer_of_language_model(fields, kind)

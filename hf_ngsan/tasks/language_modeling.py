@@ -3,17 +3,16 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from accelerate import Accelerator
 from datasets import Dataset
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import CaptionCollator, load_data
 from ..data.collator import IGNORED_LABEL
-from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_behind_start
-from ..models.text_encoders import find_text_encoder
+from ..models.modeling_rstnet_language_model import shift_behind_start
 from ..registry import model_class
 from ..training.batches import map_sharded, take
 from ..training.config import EvaluationSettings, TrainingConfig, TrainingSettings, setting
@@ -21,6 +20,7 @@ from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.task import Evaluation, InputRoles, Stage, Task, Update
 from . import new_models
 from .caption_rows import CaptionDataSettings, captions_identity, load_rows, new_tokenizer
+from .new_words import align
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,6 @@ class LanguageModelingConfig(TrainingConfig):
     evaluation: EvaluationSettings = EvaluationSettings(metric="perplexity")
 
 
-SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
-"""Special tokens of captions, and the equivalent ones of a text encoder."""
-
-
 def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:
     """Makes the language model of a training config, with the vocabulary of the training captions."""
     fields = dict(config.model)
@@ -57,25 +53,8 @@ def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) 
         fields["text_encoder_config"] = {"vocab_size": len(tokenizer), **encoder}
     tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     model = new_models.new_model(kind(**fields, **tokens, vocab_size=len(tokenizer)), "AutoModel")
-    if model.config.language_tokenization == "word_pieces" and model.config.pretrained_text_encoder is not None:
-        align(model, tokenizer)
+    align(model, tokenizer)
     return model, model_class(kind.model_type, "AutoProcessor")(tokenizer=tokenizer)
-
-
-def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Aligns the words of a tokenizer with the word pieces of a language model's pretrained text encoder."""
-    source = find_text_encoder(cast(str, model.config.pretrained_text_encoder))
-    pieces: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)  # nosec B615  # the user's choice
-    special = {getattr(tokenizer, name): getattr(pieces, f"{other}_token_id") for name, other in SPECIAL_PIECES.items()}
-
-    def pieces_of(word: str) -> list[int]:
-        if special.get(word) is not None:
-            return [special[word]]
-        # with a space, as within a caption: byte-level tokenizers split the first word of a text differently
-        return pieces(f" {word}", add_special_tokens=False)["input_ids"] or [pieces.unk_token_id]
-
-    vocabulary = tokenizer.get_vocab()
-    model.align_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__), pieces_of)
 
 
 def evaluate_language_model(

@@ -30,6 +30,7 @@ from ..training.config import setting
 from ..training.objectives.contrastive import Contrastive, ContrastiveSettings
 from ..training.task import Evaluation, Stage, Task
 from . import caption_rows, new_models
+from .new_words import learn_new_words
 from .retrieval_search import embed_images, embed_texts
 
 
@@ -81,8 +82,8 @@ class RetrievalConfig(settings.TrainingConfig):
 
 
 ONLY_OURS = (
-    *(f"data.{key}" for key in ("min_word_count", "max_caption_length", "image_size", "word_vectors", "dictionary")),
-    "data.language",
+    *(f"data.{key}" for key in ("min_word_count", "new_words", "max_caption_length", "image_size", "language")),
+    *(f"data.{key}" for key in ("word_vectors", "dictionary")),
     *(f"training.{key}" for key in ("stage", "train_word_vectors", "text_learning_rate")),
 )
 
@@ -101,6 +102,7 @@ def new_dual_encoder(
     follows = {**new_models.FOLLOWS_FROM_DATA, **{name: f"contrastive.{name}" for name in of_loss}}
     if "init_from" in fields:
         model, processor = new_models.trained_model(fields, "retrieval", follows, **of_loss)
+        learn_new_words(model, processor.tokenizer, captions, data.new_words)
         if data.image_size is not None and processor.image_processor is not None:
             processor.image_processor.size = SizeDict(height=data.image_size, width=data.image_size)
         return model, processor
@@ -199,6 +201,7 @@ class RetrievalTask(Task):
     config: RetrievalConfig
     guest: DualEncoder | None = None  # of transformers, if it is one
     augment: Callable | None = None  # random changes of the training rows
+    encode_once = caption_rows.encode_once
 
     @property
     def greater_is_better(self) -> bool:

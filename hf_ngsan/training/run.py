@@ -102,6 +102,9 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
             if is_main:
                 prepare_output_folder(config, overwrite)
             accelerator.wait_for_everyone()
+            encoded = task.encode_once(loop.bare_model, processor, train_rows, validation_rows, accelerator)
+            loop.rows, loop.validation_rows = encoded
+            loop.collator = task.collator(processor)
             if not is_resumed:
                 number = f"{sum(weight.numel() for weight in loop.bare_model.parameters() if weight.requires_grad):,}"
                 processes = accelerator.num_processes

@@ -150,8 +150,8 @@ class Task(ABC):
     """Turns a training config into rows, a model, batches, objectives and scores.
 
     The engine calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`, `stages`,
-    `collator`, `identity` and `sampler`, then `evaluate` and `save` once an epoch. `hf-ngsan evaluate` calls `load`,
-    `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the training log.
+    `collator`, `identity`, `sampler` and `encode_once`, then `evaluate` and `save` once an epoch. `hf-ngsan evaluate`
+    calls `load`, `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the training log.
     """
 
     config_class: ClassVar[type[TrainingConfig]] = TrainingConfig
@@ -200,6 +200,12 @@ class Task(ABC):
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         """Returns the validation rows with the columns that the model and the metrics read."""
         return rows
+
+    def encode_once(
+        self, model: Any, processor: Any, rows: Dataset, validation_rows: Dataset | None, accelerator: Accelerator
+    ) -> tuple[Dataset, Dataset | None]:
+        """Returns both with what frozen parts of the model compute of them; then `collator` is called again."""
+        return rows, validation_rows
 
     @abstractmethod
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
