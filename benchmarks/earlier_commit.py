@@ -28,7 +28,7 @@ folder, threads, *engine = sys.argv[1:]
 torch.set_num_threads(int(threads))
 options = {"engine": engine[0]} if engine else {}
 named = getattr(hf_ngsan, "packaged_model", str)  # transformers itself found the name at earlier commits
-captioner = pipeline("image-to-text", model=named("ngsan-flickr8k"), **options)
+captioner = pipeline("image-to-text", model=named("ngsan-photos"), **options)
 listed = list_images(folder)
 took = []
 for image in [*listed.images[:2], *listed.images]:

@@ -1,7 +1,7 @@
 """The packaged captioner: its backbone's last stages trained too, taught by all seeds, then trained self-critically.
 
     python benchmarks/flickr8k_captioner.py --features FEATURES
-    python benchmarks/flickr8k_backbone.py --images DIR --checkpoint checkpoints/ngsan-flickr8k
+    python benchmarks/flickr8k_backbone.py --images DIR --checkpoint flickr8k
 
 The first command trains captioners on features; their first stage, cross-entropy, is what the second one begins with.
 It gives each captioner its backbone, trains both by cross-entropy, then the decoder self-critically, lets a student of

@@ -24,8 +24,8 @@ from hf_ngsan.tasks.retrieval_search import SIMILARITY_WEIGHT, Reranker
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", required=True, metavar="DIR", help="Flickr8k, as hf-ngsan train reads it")
-    parser.add_argument("--captioner", default="ngsan-flickr8k", metavar="DIR", help="(%(default)s)")
-    parser.add_argument("--dual-encoder", default="mhsan-flickr8k", metavar="DIR", help="(%(default)s)")
+    parser.add_argument("--captioner", default="ngsan-photos", metavar="DIR", help="(%(default)s)")
+    parser.add_argument("--dual-encoder", default="mhsan-photos", metavar="DIR", help="(%(default)s)")
     parser.add_argument("--beams", nargs="+", type=int, default=[3, 5, 8, 16], metavar="N", help="(3 5 8 16)")
     weights = [0.5, 1.0, 4.0, 8.0, 1e6, SIMILARITY_WEIGHT]
     parser.add_argument("--weights", nargs="+", type=float, default=weights, metavar="W", help="(%(default)s)")

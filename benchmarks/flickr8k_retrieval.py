@@ -7,7 +7,7 @@
 The packaged dual encoder has features of --image-size 352:
 
     python benchmarks/flickr8k_retrieval.py --features FEATURES --variants packaged \
-        --checkpoint checkpoints/mhsan-flickr8k
+        --checkpoint flickr8k_retrieval
 
 Prints recalls on the validation split by the model of the best epoch, mean and deviation over seeds, and for the
 ablations the difference of recall@1 from the first row with its 95% interval: queries are resampled (paired bootstrap),

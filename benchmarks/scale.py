@@ -19,7 +19,7 @@ UNITS = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=float, nargs="+", default=[1e6, 1e9, 1e10], metavar="N", help="(1e6 1e9 1e10)")
-    parser.add_argument("--dimension", type=int, default=512, help="of embeddings (%(default)s, mhsan-flickr8k's)")
+    parser.add_argument("--dimension", type=int, default=512, help="of embeddings (%(default)s, mhsan-photos's)")
     parser.add_argument(
         "--features-per-second", type=float, default=40.0, metavar="X", help="of a worker (%(default)s)"
     )

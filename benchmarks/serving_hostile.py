@@ -174,7 +174,7 @@ def percentile_99(latencies: list[float]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="ngsan-flickr8k")
+    parser.add_argument("--model", default="ngsan-photos")
     parser.add_argument("--requests", type=int, default=2000, help="ordinary ones, in all rounds together")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--clients", type=int, default=8)

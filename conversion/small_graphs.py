@@ -1,7 +1,7 @@
 """Make the graphs beside a packaged model small, without any loss, after `hf-ngsan export` has written them.
 
-    hf-ngsan export --model checkpoints/ngsan-flickr8k
-    python conversion/small_graphs.py checkpoints/ngsan-flickr8k checkpoints/mhsan-flickr8k
+    hf-ngsan export --model checkpoints/ngsan-photos
+    python conversion/small_graphs.py checkpoints/ngsan-photos checkpoints/mhsan-photos
 
 The weights of a captioner that half precision holds exactly are stored so, and cast when its graphs are opened: 15 MB
 in place of 29. Those of a dual encoder are left out, and read from the files of the model and of the packages that its

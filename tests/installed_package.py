@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.cbook import get_sample_data
 
 PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
-CAPTIONER = "ngsan-flickr8k"
+CAPTIONER = "ngsan-photos"
 REMOTE = """
 import sys
 sys.modules["hf_ngsan"] = None  # importing it raises an ImportError
@@ -74,7 +74,7 @@ def main(commands: Path) -> None:
         output_of(command, "index", "--images", photographs, "--output", index, "--num-workers", 0)
         [hit] = output_of(command, "search", index, "a man in a uniform").splitlines()
         assert hit.endswith("grace_hopper.jpg"), hit
-    dual_encoder = packaged_models()["mhsan-flickr8k"]
+    dual_encoder = packaged_models()["mhsan-photos"]
     assert output_of(sys.executable, "-c", REMOTE_SEARCH, dual_encoder, PHOTOGRAPH).strip() == "1"
     [line] = output_of(command, "caption", PHOTOGRAPH, "--scores").splitlines()
     print(f"Found by words; captioned with scores: {line}")

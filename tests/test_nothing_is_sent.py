@@ -24,7 +24,7 @@ demo --output demo
 index --images photos --output photos.index
 index --images photos --output milvus.index --backend milvus:photos.db
 search photos.index girl
-explain --model mhsan-flickr8k photos/0.png girl
+explain --model mhsan-photos photos/0.png girl
 models
 configs
 datasets

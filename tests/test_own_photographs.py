@@ -58,7 +58,7 @@ def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog):
     assert prints(capsys, *caption).startswith("new_photo.jpg\t")
     _, validation = set_aside(load_data("images:photos", "train"), "photos")
     for command in (before, after):
-        command = [word.replace("ngsan-flickr8k", "tiny") for word in command]
+        command = [word.replace("ngsan-photos", "tiny") for word in command]
         prints(capsys, *command, "--output", "captions.json")
         captioned = json.loads(Path("captions.json").read_text())
         assert [entry["image_id"] for entry in captioned] == validation["image_id"][:]

@@ -72,7 +72,7 @@ LINES = {
     "caption --model runs/scenes --data scenes --limit 5": (5, r"\d+\t.*"),
     "caption --model captioner photo.jpg": (1, r"photo\.jpg\t.+"),
     "caption photo.jpg --num-beams 5 --rerank-with runs/flickr8k_sru": (1, CAPTION),
-    "caption photo.jpg --num-beams 8 --rerank-with mhsan-flickr8k": (1, CAPTION),
+    "caption photo.jpg --num-beams 8 --rerank-with mhsan-photos": (1, CAPTION),
     "search runs/demo/scenes.index 'the red circle lies left of the blue square' --figure scenes.png": (
         9,
         r"-?\d\.\d{4}\tscene \d+",

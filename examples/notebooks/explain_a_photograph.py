@@ -19,7 +19,7 @@ image = Image.open(photograph).convert("RGB")
 # ## Captions, and how sure the captioner is of them
 
 # %%
-captioner = pipeline("image-to-text", model=hf_ngsan.packaged_model("ngsan-flickr8k"))
+captioner = pipeline("image-to-text", model=hf_ngsan.packaged_model("ngsan-photos"))
 for answer in captioner(image, num_beams=3, num_return_sequences=3, return_scores=True):
     print(f"{answer['score']:.2f}  {answer['generated_text']}")
 
@@ -41,7 +41,7 @@ print(save_figure(figure, "words.png"))
 # The similarity is a sum over pairs of heads; `shares` has the terms.
 
 # %%
-model, processor = load_model("mhsan-flickr8k", "retrieval")
+model, processor = load_model("mhsan-photos", "retrieval")
 for text in (answer["generated_text"], "two dogs run in the snow"):
     match = explain_match(model.eval(), processor.tokenizer, processor(images=image, text=text))
     strongest = match.shares.sum(1)[:-1].argmax()

@@ -13,7 +13,7 @@ from hf_ngsan.scaling import Captioner
 
 if __name__ == "__main__":
     parser = make_parser(__doc__)
-    parser.add_argument("--model", default="ngsan-flickr8k", help="name or folder of a captioner (%(default)s)")
+    parser.add_argument("--model", default="ngsan-photos", help="name or folder of a captioner (%(default)s)")
     parser.add_argument("--num-beams", type=int, default=3)
     options = parser.parse_args()
     map_images(Captioner, options, model=options.model, num_beams=options.num_beams)

@@ -13,6 +13,6 @@ from hf_ngsan.scaling import Embedder
 
 if __name__ == "__main__":
     parser = make_parser(__doc__)
-    parser.add_argument("--model", default="mhsan-flickr8k", help="name or folder of a dual encoder (%(default)s)")
+    parser.add_argument("--model", default="mhsan-photos", help="name or folder of a dual encoder (%(default)s)")
     options = parser.parse_args()
     map_images(Embedder, options, model=options.model)

@@ -13,7 +13,7 @@ EPILOG = """examples:
   hf-ngsan inspect trainval_36.tsv
   hf-ngsan inspect features --figure regions.png --images photos
   hf-ngsan inspect runs/scenes
-  hf-ngsan inspect ngsan-flickr8k --self-test
+  hf-ngsan inspect ngsan-photos --self-test
 
 The command reads all data and compares files with their checksums; the exit code is 1 if there is a problem."""
 

@@ -5,6 +5,7 @@ The sources of weights and their licences travel with every derived model, in it
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,10 +18,12 @@ from .files import read_json_or_none, write_text_atomically
 from .messages import did_you_mean
 
 PACKAGE = Path(__file__).parent.parent
-CAPTIONER = "ngsan-flickr8k"
+CAPTIONER = "ngsan-photos"
 """The default captioner of photographs."""
-DUAL_ENCODER = "mhsan-flickr8k"
+DUAL_ENCODER = "mhsan-photos"
 """The default dual encoder of photographs and captions."""
+FORMER_NAMES = {"ngsan-flickr8k": CAPTIONER, "mhsan-flickr8k": DUAL_ENCODER}
+"""Names under which the packaged models of photographs came before, and still load."""
 CAPTIONERS_OF_SCENES = {
     "SAN": "san-scenes",
     "NG-SAN": "ngsan-scenes",
@@ -98,21 +101,29 @@ def packaged_model(name: str) -> str:
     """Returns the folder of a packaged model, which every `from_pretrained` and `pipeline` takes.
 
     ```python
-    pipeline("image-to-text", model=packaged_model("ngsan-flickr8k"))
+    pipeline("image-to-text", model=packaged_model("ngsan-photos"))
     ```
 
     Raises:
         ValueError: no packaged model has this name; the message lists their names.
     """
-    folders = packaged_models()
-    if name not in folders:
+    folders, now = packaged_models(), FORMER_NAMES.get(name, name)
+    if now != name:
+        say_new_name(name, now)
+    if now not in folders:
         raise ValueError(f"There is no packaged model {name!r}; there are {', '.join(folders)}.")
-    return str(folders[name])
+    return str(folders[now])
+
+
+@cache
+def say_new_name(former: str, name: str) -> None:
+    print(f"hf-ngsan: {former} is now called {name}, and was trained on more photographs.", file=sys.stderr)
 
 
 def folder_of_packaged(name: Any) -> Any:
     """Returns the folder of a packaged model by name; returns another name, or an existing path, unchanged."""
-    is_packaged = isinstance(name, str | os.PathLike) and not os.path.exists(name) and str(name) in packaged_models()
+    known = packaged_models().keys() | FORMER_NAMES
+    is_packaged = isinstance(name, str | os.PathLike) and not os.path.exists(name) and str(name) in known
     return packaged_model(str(name)) if is_packaged else name
 
 
@@ -212,7 +223,7 @@ class Source:
     @property
     def is_public(self) -> bool:
         """Whether the name is one on the Hub, or of a packaged model."""
-        return HUB_NAME.fullmatch(self.name) is not None or self.name in packaged_models()
+        return HUB_NAME.fullmatch(self.name) is not None or self.name in packaged_models().keys() | FORMER_NAMES
 
 
 def sources_of(config: Any) -> list[Source]:

@@ -50,7 +50,8 @@ def make_page(parts: Parts) -> Page:
     with Page(title="hf-ngsan", analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
         licence = licence_of(parts.pipeline.model.config)
         terms = f"; its weights are under {code(licence.license_name or licence.license)}" if licence else ""
-        gradio.Markdown(f"# Captions that know geometry\n`{parts.name}`, by hf-ngsan{terms}")
+        does = "Caption photographs and find them by words" if parts.reads_images else "Caption regions, and move them"
+        gradio.Markdown(f"# {does}\n`{parts.name}`, by hf-ngsan{terms}")
         if parts.reads_images:
             with gradio.Tab("Photograph", id="photograph"):
                 add_photograph(parts)

@@ -70,7 +70,7 @@ def test_a_prompt_is_for_models_that_follow_it(blip, guest, pictures, capsys):
     ("command", "options", "named"),
     [
         ("caption", ["photo.png", "--save-attention", "maps"], "return_attention"),
-        ("caption", ["photo.png", "--model", "BLIP", "ngsan-flickr8k"], "blip"),
+        ("caption", ["photo.png", "--model", "BLIP", "ngsan-photos"], "blip"),
         ("caption", ["--data", "scenes"], "images"),
         ("audit", [], "blip"),
         ("index", ["--images", ".", "--output", "photos.index"], "retrieval"),

@@ -24,6 +24,7 @@ from hf_ngsan.io.packaged import (
     find_config,
     packaged_configs,
     packaged_models,
+    say_new_name,
 )
 from hf_ngsan.loading.calibration import read_calibration, read_search_calibration
 from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
@@ -80,10 +81,18 @@ def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, 
     monkeypatch.chdir(tmp_path)
     assert list(packaged_models()) == [DUAL_ENCODER, CAPTIONER, "ngsan-scenes", "ngsan-signed-scenes", "san-scenes"]
     assert find_model_folder(CAPTIONER) == packaged_model(CAPTIONER) == str(FOLDER)
-    with pytest.raises(ValueError, match=r"'none'.*mhsan-flickr8k.*san-scenes"):
+    with pytest.raises(ValueError, match=r"'none'.*mhsan-photos.*san-scenes"):
         packaged_model("none")
     tiny_captioner().save_pretrained(tmp_path / CAPTIONER)
     assert find_model_folder(CAPTIONER) == CAPTIONER
+
+
+def test_a_former_name_still_loads_and_says_the_new_one(capsys):
+    say_new_name.cache_clear()
+    assert find_model_folder("ngsan-flickr8k") == str(FOLDER)
+    assert packaged_model("mhsan-flickr8k") == packaged_model(DUAL_ENCODER)
+    output = capsys.readouterr()
+    assert output.out == "" and [CAPTIONER in line for line in output.err.splitlines()] == [True, False]
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def test_an_exported_dual_encoder_is_known_by_its_graphs(dual_encoder, tmp_path,
 
 
 def test_a_name_like_that_of_a_model_brings_it_to_mind(captioner):
-    for wrong, right in (("ngsan-flikr8k", "ngsan-flickr8k"), (captioner.with_name("captionr"), captioner)):
+    for wrong, right in (("ngsan-flikr8k", "ngsan-photos"), (captioner.with_name("captionr"), captioner)):
         with pytest.raises(FileNotFoundError, match=rf"{right}\?$"):
             find_model_folder(wrong)
 
