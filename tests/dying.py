@@ -123,12 +123,7 @@ class FileOperations:
         return saved
 
 
-def in_process(
-    work: Callable[[], int],
-    folder: Path,
-    fatal: int | None = None,
-    record: Path | None = None,
-) -> int:
+def in_process(work: Callable[[], int], folder: Path, fatal: int | None = None, record: Path | None = None) -> int:
     """Runs work in a fork of this process, in a folder; returns its exit code, `DIED` if it died as it should.
 
     A file `record` gets the list of the operations in JSON. What the work prints is added to a file beside the folder.

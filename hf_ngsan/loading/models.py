@@ -176,11 +176,7 @@ def load_model(
     with quiet_loading():
         try:
             model, report = model_loader.from_pretrained(
-                folder,
-                config=config,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                trust_remote_code=False,
+                folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
             )
         except SafetensorError as error:
             raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); get them again.") from error

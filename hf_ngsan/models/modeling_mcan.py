@@ -154,10 +154,7 @@ class MCANEncoder(MCANPreTrainedModel):
     """Reads questions: word vectors, an LSTM, which reads padding too, as in the authors' release, and SA units."""
 
     input_modalities = ["text"]
-    _can_record_outputs = {
-        "hidden_states": MCANEncoderLayer,
-        "attentions": SELF_ATTENTIONS,
-    }
+    _can_record_outputs = {"hidden_states": MCANEncoderLayer, "attentions": SELF_ATTENTIONS}
 
     def __init__(self, config: MCANConfig):
         super().__init__(config)

@@ -44,10 +44,7 @@ class NGSANPreTrainedModel(HubPreTrainedModel):
 class NGSANEncoder(NGSANPreTrainedModel):
     """Encodes a set of visual tokens, whatever their order unless the configuration has temporal positions."""
 
-    _can_record_outputs = {
-        "hidden_states": NGSANEncoderLayer,
-        "attentions": SELF_ATTENTIONS,
-    }
+    _can_record_outputs = {"hidden_states": NGSANEncoderLayer, "attentions": SELF_ATTENTIONS}
 
     def __init__(self, config: NGSANConfig):
         super().__init__(config)

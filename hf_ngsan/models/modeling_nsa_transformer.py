@@ -32,10 +32,7 @@ class NSATransformerPreTrainedModel(HubPreTrainedModel):
 class NSATransformerEncoder(NSATransformerPreTrainedModel):
     """Encodes a text: embeddings times sqrt(hidden_size) plus sinusoids, then layers of normalized self-attention."""
 
-    _can_record_outputs = {
-        "hidden_states": EncoderLayer,
-        "attentions": SELF_ATTENTIONS,
-    }
+    _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": SELF_ATTENTIONS}
 
     def __init__(self, config: NSATransformerConfig):
         super().__init__(config)

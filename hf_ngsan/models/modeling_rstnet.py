@@ -267,10 +267,7 @@ class RSTNetPreTrainedModel(HubPreTrainedModel):
 class RSTNetEncoder(RSTNetPreTrainedModel):
     """Encodes the cells of a grid, or regions with boxes, with the geometry of their pairs (section 3.1 and 3.3)."""
 
-    _can_record_outputs = {
-        "hidden_states": RSTNetEncoderLayer,
-        "attentions": SELF_ATTENTIONS,
-    }
+    _can_record_outputs = {"hidden_states": RSTNetEncoderLayer, "attentions": SELF_ATTENTIONS}
 
     def __init__(self, config: RSTNetConfig):
         super().__init__(config)

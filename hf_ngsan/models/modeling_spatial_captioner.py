@@ -80,10 +80,7 @@ def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> t
 class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
     """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1)."""
 
-    _can_record_outputs = {
-        "hidden_states": SpatialEncoderLayer,
-        "attentions": SELF_ATTENTIONS,
-    }
+    _can_record_outputs = {"hidden_states": SpatialEncoderLayer, "attentions": SELF_ATTENTIONS}
 
     def __init__(self, config: SpatialCaptionerConfig):
         super().__init__(config)
@@ -192,8 +189,4 @@ class SpatialCaptionerForConditionalGeneration(SpatialCaptionerPreTrainedModel, 
         self.post_init()
 
 
-__all__ = [
-    "SpatialCaptionerForConditionalGeneration",
-    "SpatialCaptionerModel",
-    "SpatialCaptionerPreTrainedModel",
-]
+__all__ = ["SpatialCaptionerForConditionalGeneration", "SpatialCaptionerModel", "SpatialCaptionerPreTrainedModel"]

@@ -151,11 +151,7 @@ def new_question_answerer(
 
 
 def predict_answers(
-    model: PreTrainedModel,
-    processor: Any,
-    rows: Dataset,
-    accelerator: Accelerator | None = None,
-    batch_size: int = 64,
+    model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator | None = None, batch_size: int = 64
 ) -> list[tuple[str, float]]:
     """Returns the best answer to each question of [`questions_for`], and its score in [0, 1], in every process."""
     labels: Any = model.config.id2label

@@ -26,14 +26,7 @@ from ..io.messages import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
 from .batches import MicroBatch, UpdateBatches, gather_rows, update_loader
 from .config import ConfigError
-from .optimizer import (
-    WeightAverage,
-    freeze,
-    learning_rate_at,
-    load_weights,
-    make_optimizer,
-    trained_weights_of_vision,
-)
+from .optimizer import WeightAverage, freeze, learning_rate_at, load_weights, make_optimizer, trained_weights_of_vision
 from .output_folder import (
     BEST_SCORES,
     HISTORY,

@@ -36,10 +36,7 @@ CODE = {
     "processing_ngsan.py",
 }
 """Of a captioner of visual features."""
-CODE_OF_VISION = {
-    "configuration_vision.py",
-    "modeling_vision.py",
-}
+CODE_OF_VISION = {"configuration_vision.py", "modeling_vision.py"}
 """Of a vision encoder, and of the package's own backbones alone."""
 
 

@@ -45,11 +45,7 @@ class ConversionPlan:
     @property
     def columns(self) -> Features:
         columns = caption_features(
-            max(self.feature_size, 1),
-            dtype=self.dtype,
-            boxes=self.has_boxes,
-            size=self.has_sizes,
-            split=self.has_split,
+            max(self.feature_size, 1), dtype=self.dtype, boxes=self.has_boxes, size=self.has_sizes, split=self.has_split
         )
         if not self.has_captions:
             del columns["captions"]
@@ -58,11 +54,7 @@ class ConversionPlan:
         return columns
 
     def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
-        found = {
-            "has_boxes": "visual_boxes" in row,
-            "has_sizes": size is not None,
-            "has_names": not is_numbered,
-        }
+        found = {"has_boxes": "visual_boxes" in row, "has_sizes": size is not None, "has_names": not is_numbered}
         if not self.is_known:
             self.is_known = True
             self.feature_size = row["visual_features"].shape[1]
