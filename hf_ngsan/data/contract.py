@@ -177,9 +177,7 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
 def check_columns(dataset: Dataset, name: str) -> None:
     """Raises a DataError for a dataset without rows, or without a column of ids or of features."""
     if not len(dataset) or not {"image_id", "visual_features"} <= {*dataset.column_names}:
-        raise DataError(
-            f"{name} lacks image_id or visual_features: it has {len(dataset)} rows of {dataset.column_names}."
-        )
+        raise DataError(f"{name} lacks image_id or visual_features: {len(dataset)} rows of {dataset.column_names}.")
 
 
 def check_row_of_dataset(row: Mapping[str, Any], index: int, name: str, feature_size: int | None) -> dict[str, Any]:

@@ -163,9 +163,7 @@ def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
     """Returns whether a path is free, or a folder with only some names and temporary files of killed writers."""
     if not folder.exists():
         return True
-    return folder.is_dir() and all(
-        path.name.startswith(TEMPORARY_PREFIX) or path.name in besides for path in folder.iterdir()
-    )
+    return folder.is_dir() and all(name.startswith(TEMPORARY_PREFIX) or name in besides for name in os.listdir(folder))
 
 
 def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str] | None = None) -> None:

@@ -117,9 +117,7 @@ class ProgressDisplay:
         from tqdm.auto import tqdm
 
         self.name, self.total, self.unit, self.shown = name, total, unit, shown
-        self.bar = tqdm(
-            desc=name, total=total, initial=done, unit=f" {unit}", leave=False, disable=None if shown else True
-        )
+        self.bar = tqdm(desc=name, total=total, initial=done, unit=f" {unit}", leave=False, disable=not shown or None)
         self.status = ""
         self.done_before = done
         self.started_at = self.last_line_at = time.monotonic()

@@ -70,9 +70,7 @@ def read_config_file(folder: str) -> dict:
         reason = f"({one_sentence(error)})"
         if HF_HUB_OFFLINE:
             reason = "from the cache; HF_HUB_OFFLINE keeps the Hub from being asked: unset it, or name a folder"
-        raise ModelFolderError(
-            f"There is no model folder {folder}, and no such model on the Hub was loaded {reason}."
-        ) from error
+        raise ModelFolderError(f"There is no model folder {folder}, and none on the Hub was read {reason}.") from error
 
 
 def check_hub(repo_id: str) -> None:
@@ -94,9 +92,7 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     if its_task != task if task is not None else (its_task is None and model_type not in known):
         wanted = "one of this package" if task is None else f"one for {task}"
         code = "" if model_type in MODEL_TYPES else needed_code(described)
-        raise ModelFolderError(
-            f"{folder} holds a {model_type} model{code}; this needs {wanted}, such as {', '.join(known)}."
-        )
+        raise ModelFolderError(f"{folder} holds a {model_type} model{code}; give {wanted}, such as {', '.join(known)}.")
     return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
 
 
@@ -242,9 +238,7 @@ def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase
     """Raises a ModelFolderError for a tokenizer of another model, or without the special tokens of this one."""
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         if getattr(config, name, None) is not None and getattr(tokenizer, name) is None:
-            raise ModelFolderError(
-                f"{folder}: tokenizer_config.json is missing or names no {name.removesuffix('_id')}."
-            )
+            raise ModelFolderError(f"{folder}: tokenizer_config.json is missing or has no {name.removesuffix('_id')}.")
     largest = max(tokenizer.get_vocab().values())
     if largest >= config.vocab_size:
         raise ModelFolderError(

@@ -39,9 +39,7 @@ def refuse_missing_past(
         return  # it has one size from the start, which a mask of any size fits
     past = 0 if cache is None else cache.get_seq_length()
     if isinstance(attention_mask, torch.Tensor) and attention_mask.shape[-1] != past + length:
-        raise ValueError(
-            f"The mask counts {attention_mask.shape[-1]} words; there are {past} cached and {length} given."
-        )
+        raise ValueError(f"The mask counts {attention_mask.shape[-1]} words; {past} are cached and {length} given.")
     if position_ids is not None and past == 0:
         torch_compilable_check(
             position_ids[..., :1] == 0, "The first word given has a later position, but no states of the words before."

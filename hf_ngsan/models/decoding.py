@@ -349,9 +349,7 @@ def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> 
     table = torch.zeros(len(required_words), vocab_size, dtype=torch.bool)
     for number, ids in enumerate(required_words):
         if not ids or min(ids) < 0 or max(ids) >= vocab_size:
-            raise ValueError(
-                f"required_words[{number}] is {ids!r:.60}; it must be a list of ids from 0 to {vocab_size - 1}."
-            )
+            raise ValueError(f"required_words[{number}] is {ids!r:.60}; give a list of ids from 0 to {vocab_size - 1}.")
         table[number, list(ids)] = True
     return table
 

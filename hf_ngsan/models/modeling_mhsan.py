@@ -140,15 +140,11 @@ def pair_losses(
     if loss == "hardest" and negated_positives:
         other_texts = other_texts.index_put((pairs, pairs), -positives)
         other_images = other_images.index_put((pairs, image_of), -positives)
-    of_texts, of_images = (
-        torch.relu(margin - positives[:, None] + negatives) for negatives in (other_texts, other_images)
-    )
+    of_texts, of_images = (torch.relu(margin - positives[:, None] + others) for others in (other_texts, other_images))
     if loss == "hardest" and hardest_negatives == 1:
         return of_texts.amax(-1) + of_images.amax(-1)
     if loss == "hardest":
-        of_texts, of_images = (
-            of_pair.topk(min(hardest_negatives, of_pair.shape[-1]))[0] for of_pair in (of_texts, of_images)
-        )
+        of_texts, of_images = (pair.topk(min(hardest_negatives, pair.shape[-1]))[0] for pair in (of_texts, of_images))
     return of_texts.sum(-1) + of_images.sum(-1)
 
 

@@ -81,13 +81,9 @@ class NGSANEncoder(NGSANPreTrainedModel):
             hidden_states = hidden_states + sinusoids(places, config.hidden_size).to(hidden_states)
         hidden_states = self.dropout(hidden_states)
         geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
-        bidirectional_mask = create_bidirectional_mask(
-            config=config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
+        mask = create_bidirectional_mask(config=config, inputs_embeds=hidden_states, attention_mask=attention_mask)
         for layer in self.layers:
-            hidden_states = layer(
-                hidden_states, geometry, attention_mask=bidirectional_mask, token_mask=attention_mask, **kwargs
-            )
+            hidden_states = layer(hidden_states, geometry, attention_mask=mask, token_mask=attention_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 

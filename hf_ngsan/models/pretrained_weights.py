@@ -76,9 +76,7 @@ def find_packaged_weights(name: str) -> Path:
 def load_packaged_weights(name: str, config: Any) -> dict[str, torch.Tensor]:
     """Reads the weights of a packaged backbone for a configuration, under this package's names."""
     if config.model_type != NGSANEfficientNetLiteConfig.model_type:  # remote code has several copies of the class
-        raise ValueError(
-            f"{name} has weights of EfficientNet-Lite, but backbone_config is of type {config.model_type}."
-        )
+        raise ValueError(f"{name} has weights of EfficientNet-Lite, but backbone_config is {config.model_type}.")
     weights = torch.load(find_packaged_weights(name), map_location="cpu", weights_only=True)
     return {ours: weights[theirs] for ours, theirs in source_names(config) if theirs in weights}
 

@@ -281,9 +281,7 @@ def boxes_of_regions(regions: Any, width: int, height: int, name: str) -> np.nda
     boxes = as_array(regions, f"regions of {name}")
     size = np.array([width, height, width, height], dtype=np.float32)
     if boxes.shape[1] != 4 or (boxes < -PIXEL_TOLERANCE).any() or (boxes > size + PIXEL_TOLERANCE).any():
-        raise ValueError(
-            f"Regions of {name} are not x1, y1, x2, y2 within its {width} x {height} pixels, turned upright."
-        )
+        raise ValueError(f"Regions of {name} are not x1, y1, x2, y2 within {width} x {height} pixels, turned upright.")
     boxes = (boxes / size).clip(0, 1)
     check_boxes(boxes, len(boxes), name)
     return boxes

@@ -70,9 +70,7 @@ def search(
     hits_of_queries: list[list[Hit]] = [[] for _ in queries]
     for number, folder in enumerate(indexes):
         if folder.description.fingerprint != indexes[0].description.fingerprint:
-            raise IndexFolderError(
-                f"{folder.folder} and {indexes[0].folder} are of different models; search each alone."
-            )
+            raise IndexFolderError(f"{folder.folder} and {indexes[0].folder} have different models; search each alone.")
         own_spec = folder.backend if spec is None else spec
         backend = open_backend(folder, own_spec)
         if filter and not own_spec.startswith("milvus:"):

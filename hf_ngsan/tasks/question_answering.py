@@ -267,14 +267,12 @@ class VisualQuestionAnsweringTask(Task):
         model, processor = new_question_answerer(self.config, rows)
         config: Any = model.config
         self.answers = {text: int(index) for text, index in config.label2id.items()}
-        unanswerable = sum(
-            self.answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers")
-        )
+        without = sum(self.answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers"))
         logger.info(
             "%d words, %d answers; %d of %d questions have none of these answers, and are trained without any.",
             len(processor.tokenizer),
             len(self.answers),
-            unanswerable,
+            without,
             len(rows),
         )
         return model, processor

@@ -137,9 +137,7 @@ def read_checkpoint(folder: Path, data: dict, trained: TrainedObjects) -> Traini
         if average is not None:
             copy_into(average.tensors, load_file(folder / "average.safetensors"))
     except (RuntimeError, KeyError, OSError, pickle.UnpicklingError) as error:
-        raise CheckpointError(
-            f"{folder} does not fit the model of this training config ({one_sentence(error)})."
-        ) from error
+        raise CheckpointError(f"{folder} does not fit the training config's model ({one_sentence(error)}).") from error
     return TrainingProgress(**state["progress"])
 
 

@@ -42,9 +42,7 @@ def geometric_weights(
 
     encoder: Any = model.get_encoder()
     if "content" not in getattr(model.config, "geometric_bias", ()):
-        raise ValueError(
-            'Only a content-independent bias, "content", is a function of geometry alone; this model has none.'
-        )
+        raise ValueError('Only a content-independent bias, "content", depends on geometry alone; this model has none.')
     dx, dy, dw, dh = np.broadcast_arrays(*(np.asarray(values, dtype=np.float64) for values in (dx, dy, dw, dh)))
     centre = np.stack([dx, dy], axis=-1).reshape(-1, 2)
     half = 0.5 / np.stack([dw, dh], axis=-1).reshape(-1, 2)

@@ -63,9 +63,7 @@ class ConversionPlan:
         for name, has in found.items():
             if has != getattr(self, name):
                 what = name.removeprefix("has_")
-                raise DataError(
-                    f"{where}: the image has {'' if has else 'no '}{what}, unlike those before; convert them apart."
-                )
+                raise DataError(f"{where}: it has {'' if has else 'no '}{what}, unlike the others; convert them apart.")
 
 
 @dataclass
