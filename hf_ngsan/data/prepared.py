@@ -50,8 +50,7 @@ def cache_directory() -> Path:
 def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Dataset:
     """Loads a prepared dataset, memory-mapped, or writes it first, whole or not at all; other processes wait meanwhile.
 
-    `key` is the `fingerprint` of everything that the data depend on. The notes of the rows become warnings at every
-    loading.
+    `key` is the `fingerprint` of all that the data depend on. Notes of the rows become warnings at every loading.
     """
     directory = cache_directory() / f"{kind}-{key}"
     with turn_to_write(directory) as is_missing:

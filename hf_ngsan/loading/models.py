@@ -147,13 +147,11 @@ def load_model(
     Args:
         name: see [`find_model_folder`].
         task: the task of the model; any task if `None`.
-        new_vision: gives the vision encoder, as the changed configuration describes it, new weights in place of the
-            folder's.
+        new_vision: gives the vision encoder, as the changed configuration describes it, new weights, not the folder's.
         config_changes: fields of the configuration that get other values.
 
     Returns:
-        The model in evaluation mode, and its processor; for a model type without one its tokenizer or image processor,
-        or `None`.
+        The model in evaluation mode, and its processor, or else its tokenizer or image processor, or `None`.
 
     Raises:
         FileNotFoundError: no such folder.

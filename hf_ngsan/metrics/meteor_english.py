@@ -2,8 +2,7 @@
 
 Words are those of its option `-norm`, a variant of the tokenizer of Moses. Stems are those of the English stemmer of
 Snowball ("Porter2", https://snowballstem.org/algorithms/english/stemmer.html) as it was until 2024: version 3 stems
-some words differently ("added", "geologist"), so its packages do not fit. The rest is read from the installed
-pycocoevalcap.
+some words differently ("added", "geologist"), so its packages do not fit. The rest is pycocoevalcap's.
 """
 
 import gzip

@@ -25,8 +25,7 @@ def word_attention(
 ) -> list[tuple[list[str], np.ndarray]]:
     """Returns the cross-attention over visual tokens for every word of generated captions.
 
-    One teacher-forced pass over the finished captions gives the weights of the decoding steps, whether greedy, sampled
-    or of beams.
+    One teacher-forced pass over the finished captions gives the weights of the decoding steps of any search.
 
     Args:
         model: a captioner of this package, with encoder and decoder in `model.model`.

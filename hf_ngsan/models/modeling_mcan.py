@@ -263,8 +263,7 @@ class MCANModel(MCANPreTrainedModel):
         """Answers questions about images.
 
         Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded behind its
-                words.
+            input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded at its end.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): 1 = word, 0 = padding; by
                 default all but padding tokens is real.
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_words, word_embedding_size)`, *optional*):
@@ -374,8 +373,7 @@ class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
 
         Args:
             input_ids, ..., pixel_mask: see [`MCANModel`].
-            labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): score in [0, 1] of each
-                answer.
+            labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): scores of answers in [0, 1].
         """
         outputs = self.model(
             input_ids,

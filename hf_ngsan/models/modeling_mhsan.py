@@ -30,9 +30,8 @@ class MHSANImageFeatures(BaseModelOutputWithPooling):
 
     `last_hidden_state` `(batch_size, num_regions, hidden_size)` are its cells or regions, `pooler_output` `(batch_size,
     projection_dim)` its embedding, of length 1, and `attentions` one tensor `(batch_size, num_image_heads,
-    num_regions)`, the map of each head; rows sum to 1. `hidden_states` are those of the backbone; `visual_boxes`
-    `(batch_size, num_regions, 4)` and `attention_mask` `(batch_size, num_regions)`, 1 = real, say where cells or
-    regions are.
+    num_regions)`, the map of each head; rows sum to 1. `hidden_states` are the backbone's; `visual_boxes` `(batch_size,
+    num_regions, 4)` and `attention_mask` `(batch_size, num_regions)`, 1 = real, say where cells are.
     """
 
     visual_boxes: torch.Tensor | None = None
@@ -123,8 +122,7 @@ def pair_losses(
     Args:
         is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
         loss, margin, temperature, hardest_negatives: as above, m, T and n.
-        negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides, as the released code of
-            Park et al. 2020 does.
+        negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides, as was released.
     """
     image_of = is_own.long().argmax(0)
     pairs = torch.arange(len(image_of), device=similarities.device)
@@ -321,8 +319,7 @@ class MHSANModel(HubPreTrainedModel):
             input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
             attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): all but padding by default.
             token_type_ids (*optional*): for encoders of transformers that take them.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, size)`, *optional*): word vectors in place
-                of words.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, size)`, *optional*): in place of words.
 
         Returns:
             `BaseModelOutputWithPooling` with the text encoder's `last_hidden_state` `(batch_size, length, size)`,

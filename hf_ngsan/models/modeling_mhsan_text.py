@@ -31,8 +31,7 @@ class MHSANTextConfig(HubConfig):
         word_embedding_size (`int`, defaults to 620): dimension of a word vector.
         hidden_size (`int`, defaults to 2400): dimension of an output, of both directions together.
         num_hidden_layers (`int`, defaults to 4): layers of simple recurrent units.
-        bidirectional (`bool`, defaults to `False`): whether each layer reads in both directions, with half the
-            channels each.
+        bidirectional (`bool`, defaults to `False`): each layer reads in both directions, half of the channels each.
         activation (`str`, defaults to `"tanh"`): of the units' memory: `"tanh"`, `"identity"` or `"relu"`.
         dropout (`float`, defaults to 0.25): on the outputs of all layers but the last.
         input_dropout (`float`, defaults to 0.25): on the inputs of all layers' matrix products.

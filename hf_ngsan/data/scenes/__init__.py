@@ -1,7 +1,6 @@
 """Synthetic scenes: coloured shapes, features of appearance alone, captions decided by geometry alone, and scores.
 
-Every scene has one square, the landmark, and captions that relate other objects to it. The relation depends on geometry
-alone:
+Every scene has one square, the landmark, and captions that relate others to it. The relation depends on geometry alone:
 
 1. a fair coin draws the answer of each family in the captions, for example `left of` or `right of`;
 2. layouts are drawn until one fits the coins;
