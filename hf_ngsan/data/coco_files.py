@@ -239,5 +239,5 @@ def read_values(path: str | os.PathLike) -> list[tuple[int, object]]:
         return values
     except ValueError as error:
         raise DataError(
-            f"{path} is not valid JSON (from line {number}: {error}); it may have been cut, get it again."
+            f"{path} is not valid JSON (from line {number}: {error}); if it was cut, get it again."
         ) from None

@@ -244,10 +244,8 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
     if feature_size is not None and features.shape[1] != feature_size:
         raise DataError(f"{where}: visual_features has dimension {features.shape[1]}; rows before have {feature_size}.")
     if bad.any():
-        region, channel = np.argwhere(bad)[0]
-        raise DataError(
-            f"{where}: visual_features[{region}, {channel}] is {features[region, channel]}; extract it anew."
-        )
+        row, channel = np.argwhere(bad)[0]
+        raise DataError(f"{where}: visual_features[{row}, {channel}] is {features[row, channel]}; extract it anew.")
     return features
 
 

@@ -111,10 +111,7 @@ def convert_features(
         lock.release()
         if folder.path.exists() and not folder.records():
             shutil.rmtree(folder.path)
-    note = (
-        "The sizes of the images are not known; each image's boxes were divided by the size of the smallest image that"
-        " has all of them."
-    )
+    note = "The sizes of images are unknown; boxes were divided by the size of the smallest image with all of its own."
     notes = [note] if plan.guesses_sizes else []
     regions = int(lengths.min()), int(lengths.max())
     return ConversionResult(num_rows, num_new, plan.feature_size, regions, skipped, notes)

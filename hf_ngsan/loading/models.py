@@ -226,10 +226,8 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], but_visi
         names = {name for name in names if not NAME_IN_VISION.search(name)}
     if names:
         of_changes = f" with the changed {', '.join(changed)}" if changed else ""
-        raise ModelFolderError(
-            f"{folder} is not a complete model{of_changes}: {len(names)} weights are missing or have another shape, "
-            f"{min(names)} among them."
-        )
+        lacks = f"{len(names)} weights are missing or have another shape, {min(names)} among them"
+        raise ModelFolderError(f"{folder} is not a complete model{of_changes}: {lacks}.")
 
 
 def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:

@@ -320,10 +320,8 @@ class EncoderLayer(TransformerLayer):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        position_bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
-        attended, _ = self.self_attn(
-            hidden_states, attention_mask=attention_mask, position_bias=position_bias, **kwargs
-        )
+        bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
+        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, position_bias=bias, **kwargs)
         hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 

@@ -173,8 +173,9 @@ class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
 
     @property
     def stage_sizes(self) -> dict[str, int]:
-        """Names and channels of the stages, in their order; a subclass adds those before and behind `hidden_sizes`."""
-        return {f"stage{number}": size for number, size in enumerate(self.hidden_sizes, start=1)}
+        """Names and channels of the stages, in their order, the stem first where the configuration has its size."""
+        stem = {"stem": self.embedding_size} if hasattr(self, "embedding_size") else {}
+        return stem | {f"stage{number}": size for number, size in enumerate(self.hidden_sizes, start=1)}
 
     def validate_architecture(self) -> None:
         if len(self.depths) != len(self.hidden_sizes):

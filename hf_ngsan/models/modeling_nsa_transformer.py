@@ -63,11 +63,9 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
         hidden_size = self.config.hidden_size
         positions = sinusoids(positions_of_tokens(inputs_embeds, attention_mask), hidden_size).to(inputs_embeds.dtype)
         hidden_states = self.dropout(inputs_embeds * hidden_size**0.5 + positions)
-        bidirectional_mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
+        mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask=bidirectional_mask, token_mask=attention_mask, **kwargs)
+            hidden_states = layer(hidden_states, attention_mask=mask, token_mask=attention_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
@@ -106,9 +104,7 @@ class NSATransformerModel(NSATransformerPreTrainedModel):
     ) -> Seq2SeqModelOutput:
         """Has the arguments of [`NSATransformerForConditionalGeneration.forward`], without labels."""
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(
-                input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
-            )
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
         return decoded_outputs(
             self.decoder,
             encoder_outputs,

@@ -305,12 +305,10 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         if self.geometry is not None:
             boxes = self.boxes_of(hidden_states, visual_boxes, attention_mask)
             geometric_bias = self.geometry(boxes, hidden_states).expand(hidden_states.shape[0], -1, -1, -1)
-        bidirectional_mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
+        mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask)
         positions = positions_of_grid(self.config, hidden_states)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, geometric_bias, positions, attention_mask=bidirectional_mask, **kwargs)
+            hidden_states = layer(hidden_states, geometric_bias, positions, attention_mask=mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
     def boxes_of(

@@ -120,11 +120,9 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         key_counts = None
         if self.config.attention_temperature == "key_length":
             key_counts = token_counts(hidden_states, attention_mask)
-        bidirectional_mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
+        mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask=bidirectional_mask, key_counts=key_counts, **kwargs)
+            hidden_states = layer(hidden_states, attention_mask=mask, key_counts=key_counts, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 

@@ -100,10 +100,8 @@ def search_current(
     """
     for index in indexes:
         if fingerprint != index.description.fingerprint:
-            raise IndexFolderError(
-                f"{index.folder} was made with another model, {index.description.model}; search it with that one, or "
-                "index the images again."
-            )
+            made = f"{index.folder} was made with another model, {index.description.model}"
+            raise IndexFolderError(f"{made}; search it with that one, or index the images again.")
     try:
         hits = search(indexes, query, top_k, spec, filter)[0]
     except Exception:  # of many types, where shards of two states were read

@@ -194,10 +194,8 @@ class MilvusSearch:
             params = {"ef": limit}  # as many candidates as answers; Milvus Lite would take 64
         request: dict[str, Any] = {"filter": filter, "consistency_level": "Strong", "timeout": SECONDS_TO_ANSWER}
         with self.asking("correct the filter" if filter else MAKE):
-            search_params = {"metric_type": SCORE, "params": params}
-            answers = self.client.search(
-                self.collection, data=list(queries), search_params=search_params, limit=limit, **request
-            )
+            ranked = {"search_params": {"metric_type": SCORE, "params": params}, "limit": limit}
+            answers = self.client.search(self.collection, data=list(queries), **ranked, **request)
             keys = [[hit["key"] for hit in answer] for answer in answers]
             if any(len(of_query) < wanted for of_query in keys):  # no graph or cells need reach all that match
                 rows = self.client.query(self.collection, output_fields=["key"], limit=most, **request)

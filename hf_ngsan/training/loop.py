@@ -209,10 +209,8 @@ class TrainingLoop:
 
     def sampler(self, epoch: int = 0) -> EpochSampler:
         """Returns this process's share of every batch of an epoch."""
-        accelerator = self.accelerator
-        return self.make_sampler(
-            epoch=epoch, num_processes=accelerator.num_processes, process_index=accelerator.process_index
-        )
+        own = self.accelerator
+        return self.make_sampler(epoch=epoch, num_processes=own.num_processes, process_index=own.process_index)
 
     def update(self, micro_batches: list[MicroBatch]) -> None:
         """Makes one step of the optimizer on this process's share of a global batch."""

@@ -182,10 +182,8 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
         )
     changed = load_training_config(file, (), lambda model: type(config)).changes_that_break_resuming(config)
     if changed:
-        raise ConfigError(
-            f"{folder} cannot be resumed: {', '.join(changed)} had another value in {file}; use the value there, or "
-            "--overwrite to start again."
-        )
+        problem = f"{', '.join(changed)} had another value in {file}"
+        raise ConfigError(f"{folder} cannot be resumed: {problem}; use that, or --overwrite to start again.")
 
 
 def prepare_output_folder(config: TrainingConfig, overwrite: bool) -> None:

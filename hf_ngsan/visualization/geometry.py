@@ -96,9 +96,8 @@ def plot_geometric_weights(
         panel.set_xlabel(horizontal, fontsize=10)
         panel.tick_params(labelsize=8)
     panels[0].set_ylabel(vertical, fontsize=10)
-    figure.colorbar(image, ax=list(panels), shrink=0.85, extend="max", label="geometric weight").ax.tick_params(
-        labelsize=8
-    )
+    bar = figure.colorbar(image, ax=list(panels), shrink=0.85, extend="max", label="geometric weight")
+    bar.ax.tick_params(labelsize=8)
     return figure
 
 

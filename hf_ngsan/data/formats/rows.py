@@ -127,9 +127,8 @@ class RowMaker:
         with np.errstate(over="ignore"):
             stored = row["visual_features"].astype(self.plan.dtype)
         if not np.isfinite(stored).all():
-            raise DataError(
-                f"{where}: features reach {np.abs(features).max():g}, beyond {self.plan.dtype}; try --dtype float32."
-            )
+            largest = np.abs(features).max()
+            raise DataError(f"{where}: features reach {largest:g}, beyond {self.plan.dtype}; try --dtype float32.")
         return {**row, "visual_features": stored}
 
 

@@ -12,6 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
 from ...models.decoding import StepwiseDecoder
+from ...models.text_scores import behind_end
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,4 @@ def search(
 
 def labels_of(samples: torch.Tensor, eos_token_id: int) -> torch.Tensor:
     """Returns samples `(R, T)` with -100 after the end token, which itself stays."""
-    is_end = samples == eos_token_id
-    after_end = is_end.long().cumsum(-1) - is_end.long() > 0
-    return samples.masked_fill(after_end, IGNORED_LABEL)
+    return samples.masked_fill(behind_end(samples, eos_token_id), IGNORED_LABEL)
