@@ -139,9 +139,8 @@ def without_features(annotations: Annotations, maker: RowMaker, skip_errors: boo
         missing = [name for name in annotations.by_name if name not in maker.names]
     place = ", ".join(map(str, annotations.paths))
     if missing and not skip_errors:
-        raise DataError(
-            f"{len(missing)} images of {place} have no features: {listing(missing)} (--skip-errors leaves them out)."
-        )
+        lack = f"{len(missing)} images of {place} have no features: {listing(missing)}"
+        raise DataError(f"{lack} (--skip-errors leaves them out).")
     return [skipped_entry(image, place, DataError(f"{place}: {image} has no features.")) for image in missing]
 
 

@@ -237,9 +237,8 @@ def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase
             raise ModelFolderError(f"{folder}: tokenizer_config.json is missing or has no {name.removesuffix('_id')}.")
     largest = max(tokenizer.get_vocab().values())
     if largest >= config.vocab_size:
-        raise ModelFolderError(
-            f"{folder}: tokenizer.json has a word with id {largest}, but the model's vocab_size is {config.vocab_size}."
-        )
+        limit = f"the model's vocab_size is {config.vocab_size}"
+        raise ModelFolderError(f"{folder}: tokenizer.json has a word with id {largest}, but {limit}.")
 
 
 @contextmanager

@@ -32,7 +32,6 @@ class WordSequences:
         return len(self.lengths)
 
     def take(self, indices: np.ndarray) -> WordSequences:
-        """Returns the sequences of these indices, in this order."""
         starts = np.cumsum(self.lengths) - self.lengths
         _, positions = expand_ranges(starts[indices], self.lengths[indices])
         return WordSequences(self.words[positions], self.lengths[indices])

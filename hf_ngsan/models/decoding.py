@@ -360,9 +360,8 @@ def check_settings(search: str, generation_config: Any) -> None:
         if getattr(generation_config, name, None):
             raise ValueError(f"{search} does not support {name}=True; leave it out.")
     if generation_config.cache_implementation not in (None, "dynamic"):
-        raise ValueError(
-            f"{search} does not support cache_implementation={generation_config.cache_implementation!r}; leave it out."
-        )
+        asked = f"cache_implementation={generation_config.cache_implementation!r}"
+        raise ValueError(f"{search} does not support {asked}; leave it out.")
 
 
 def answer(sequences: torch.Tensor, scores: torch.Tensor, prefix_length: int, generation_config: Any) -> Any:

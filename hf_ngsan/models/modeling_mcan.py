@@ -376,9 +376,8 @@ class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
         logits = self.classifier(outputs.pooler_output)
         loss = None
         if labels is not None:  # summed over the answers
-            loss = nn.functional.binary_cross_entropy_with_logits(
-                logits.float(), labels.to(logits.device, torch.float32), reduction="sum"
-            )
+            targets = labels.to(logits.device, torch.float32)
+            loss = nn.functional.binary_cross_entropy_with_logits(logits.float(), targets, reduction="sum")
             loss = loss if self.config.loss_reduction == "sum" else loss / len(labels)
         shared = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return MCANOutput(loss=loss, logits=logits, **shared)

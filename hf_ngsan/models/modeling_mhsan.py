@@ -23,6 +23,9 @@ from .modeling_base import (
 )
 from .text_encoders import layers_of, make_text_encoder, pretrained_text_weights
 
+PAIR_SETTINGS = ("loss", "margin", "temperature", "hardest_negatives", "negated_positives")
+"""Fields of a configuration, and settings of a training, that are arguments of [`pair_losses`]."""
+
 
 @dataclass
 class MHSANImageFeatures(BaseModelOutputWithPooling):
@@ -378,9 +381,8 @@ class MHSANModel(HubPreTrainedModel):
                 are C texts an image, those of one image next to each other.
         """
         kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
-        vision_outputs = self.get_image_features(
-            pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask, **kwargs
-        )
+        visual = (pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask)
+        vision_outputs = self.get_image_features(*visual, **kwargs)
         text_outputs = self.get_text_features(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
         image_embeds, text_embeds = vision_outputs.pooler_output, text_outputs.pooler_output
         similarities = image_embeds @ text_embeds.mT
@@ -407,15 +409,8 @@ class MHSANModel(HubPreTrainedModel):
             raise ValueError(f"The loss needs as many texts for each of {num_images} images, not {num_texts} in all.")
         config = self.config
         of_texts = torch.arange(num_texts, device=similarities.device) // (num_texts // num_images)
-        losses = pair_losses(
-            similarities.float(),
-            torch.arange(num_images, device=similarities.device)[:, None] == of_texts,
-            loss=config.loss,
-            margin=config.margin,
-            temperature=config.temperature,
-            hardest_negatives=config.hardest_negatives,
-            negated_positives=config.negated_positives,
-        )
+        is_own = torch.arange(num_images, device=similarities.device)[:, None] == of_texts
+        losses = pair_losses(similarities.float(), is_own, **{name: getattr(config, name) for name in PAIR_SETTINGS})
         loss = losses.sum() if config.loss_reduction == "sum" else losses.mean()
         for outputs, num_heads in ((vision_outputs, config.num_image_heads), (text_outputs, config.num_text_heads)):
             if num_heads and config.diversity_weight:

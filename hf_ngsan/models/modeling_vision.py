@@ -264,7 +264,6 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
         )
 
     def maps(self, pixel_values: torch.Tensor, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Returns the maps of some stages by their names."""
         maps, current = {}, pixel_values
         for name, stage in self.stages.items():
             current = stage(current)

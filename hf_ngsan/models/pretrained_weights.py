@@ -49,9 +49,8 @@ def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
         missing = own.keys() - loaded.keys()
         mismatched = {name for name, weight in loaded.items() if weight.shape != own[name].shape}
     else:
-        model, report = type(backbone).from_pretrained(
-            source, config=backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
-        )
+        options: Any = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        model, report = type(backbone).from_pretrained(source, config=backbone.config, **options)
         loaded, missing = model.state_dict(), {*report["missing_keys"]}
         mismatched = {name for name, *_ in report["mismatched_keys"]}
     wrong = {name for name in missing & own.keys() if not name.startswith(NORMALIZED_OUTPUTS)} | mismatched

@@ -270,9 +270,7 @@ def as_array(array: Any, name: str) -> np.ndarray:
     """Returns the array of an image, float32; raises a ValueError without rows, or for values that are not finite."""
     array = np.asarray(array.detach().cpu().float() if isinstance(array, torch.Tensor) else array, dtype=np.float32)
     if array.ndim != 2 or not array.size or not np.isfinite(array).all():
-        raise ValueError(
-            f"{name} has the shape {array.shape}; it must be (num_regions, size), with a region at least, and finite."
-        )
+        raise ValueError(f"{name} has the shape {array.shape}; it must be (num_regions, size), not empty, and finite.")
     return array
 
 

@@ -74,9 +74,8 @@ def search(
         own_spec = folder.backend if spec is None else spec
         backend = open_backend(folder, own_spec)
         if filter and not own_spec.startswith("milvus:"):
-            raise IndexFolderError(
-                f"{folder.folder} is searched by {own_spec}, which has no filters; index it with --backend milvus:URI."
-            )
+            lack = f"{folder.folder} is searched by {own_spec}, which has no filters"
+            raise IndexFolderError(f"{lack}; index it with --backend milvus:URI.")
         nearest = backend.nearest(queries, top_k, filter)
         for hits, query, (scores, places) in zip(hits_of_queries, queries, nearest, strict=True):
             if len(indexes) > 1:  # backends round in different ways
@@ -170,9 +169,8 @@ class GraphSearch(ExactSearch):
         try:
             from usearch.index import Index
         except ImportError:
-            raise IndexFolderError(
-                'Searching with usearch needs that package; install it with pip install "hf-ngsan[retrieval]".'
-            ) from None
+            needed = 'Searching with usearch needs that package; install it with pip install "hf-ngsan[retrieval]".'
+            raise IndexFolderError(needed) from None
         self.graph_class: Any = Index
         self.graph: Any = None
 

@@ -69,9 +69,8 @@ class MilvusSearch:
         try:
             from pymilvus import MilvusClient
         except ImportError:
-            raise IndexFolderError(
-                'Searching with Milvus needs its client; install it with pip install "hf-ngsan[milvus]".'
-            ) from None
+            needed = 'Searching with Milvus needs its client; install it with pip install "hf-ngsan[milvus]".'
+            raise IndexFolderError(needed) from None
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         with self.asking("start it, or correct the URI"):

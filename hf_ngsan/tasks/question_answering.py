@@ -121,11 +121,10 @@ def collate_questions(
     return batch
 
 
+OF_QUESTIONS = ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id")
 FOLLOWS_FROM_QUESTIONS = {
     **new_models.FOLLOWS_FROM_DATA,
-    **dict.fromkeys(
-        ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id"), "the training questions and answers"
-    ),
+    **dict.fromkeys(OF_QUESTIONS, "the training questions and answers"),
 }
 
 
@@ -138,9 +137,8 @@ def new_question_answerer(
         return new_models.trained_model(fields, task, FOLLOWS_FROM_QUESTIONS)
     kind = new_models.new_config_class(fields, task, FOLLOWS_FROM_QUESTIONS)
     new_models.set_feature_size(fields, kind, caption_rows.visual_feature_size(image_rows(rows)), data.spec)
-    tokenizer = build_question_tokenizer(
-        column(rows, "question"), min_count=data.min_word_count, max_length=data.max_question_length
-    )
+    limits = {"min_count": data.min_word_count, "max_length": data.max_question_length}
+    tokenizer = build_question_tokenizer(column(rows, "question"), **limits)
     answers = known_answers(rows, data.min_answer_count)
     labels = {"id2label": dict(enumerate(answers)), "label2id": {text: index for index, text in enumerate(answers)}}
     tokens = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from ...models.modeling_mhsan import diversity_penalty, pair_losses
+from ...models.modeling_mhsan import PAIR_SETTINGS, diversity_penalty, pair_losses
 from ..batches import MicroBatch
 from ..config import setting
 from ..task import Objective, Update
@@ -133,8 +133,7 @@ class Contrastive(Objective):
         return images + texts + penalty + others, statistics
 
     def losses_of_settings(self, similarities: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
-        names = ("loss", "margin", "temperature", "hardest_negatives", "negated_positives")
-        return pair_losses(similarities, is_own, **{name: getattr(self.settings, name) for name in names})
+        return pair_losses(similarities, is_own, **{name: getattr(self.settings, name) for name in PAIR_SETTINGS})
 
     def diversity(self, outputs: Any, num_pairs: int) -> dict[str, torch.Tensor]:
         """Returns the diversity penalty of each side that has attention heads, as a sum over the pairs."""
