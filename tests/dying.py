@@ -15,15 +15,8 @@ from pathlib import Path
 DIED = 137
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = {
-    "os.chmod": 2,
-    "os.link": 2,
-    "os.mkdir": 2,
-    "os.remove": 1,
-    "os.rename": 2,
-    "os.rmdir": 1,
-    "os.symlink": 2,
-    "os.truncate": None,
-    "os.utime": 3,
+    **{"os.chmod": 2, "os.link": 2, "os.mkdir": 2, "os.remove": 1, "os.rename": 2, "os.rmdir": 1, "os.symlink": 2},
+    **{"os.truncate": None, "os.utime": 3},
 }
 """Audit events of Python's functions that change folders, and which of their arguments is a folder's descriptor."""
 

@@ -55,10 +55,8 @@ def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Datase
     directory = cache_directory() / f"{kind}-{key}"
     with turn_to_write(directory) as is_missing:
         if is_missing:
-            content = make()
-            write_folder_atomically(
-                directory, lambda folder: write_rows(folder, content, f"preparing {kind} {split}"), manifest=False
-            )
+            content, title = make(), f"preparing {kind} {split}"
+            write_folder_atomically(directory, lambda folder: write_rows(folder, content, title), manifest=False)
     for note in json.loads((directory / "notes.json").read_text(encoding="utf-8")):
         warnings.warn(note, stacklevel=4)
     rows = Dataset.from_file(str(directory / "data.arrow"), split=split)

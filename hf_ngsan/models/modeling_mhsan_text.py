@@ -304,18 +304,10 @@ class MHSANTextModel(HubPreTrainedModel):
     def __init__(self, config: MHSANTextConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.word_embedding_size, config.pad_token_id)
-        self.sru = SRU(
-            config.word_embedding_size,
-            config.hidden_size // 2 if config.bidirectional else config.hidden_size,
-            config.num_hidden_layers,
-            bidirectional=config.bidirectional,
-            activation=config.activation,
-            dropout=config.dropout,
-            input_dropout=config.input_dropout,
-            highway=config.highway,
-            highway_bias=config.highway_bias,
-            scale_x=config.scale_x,
-        )
+        options = ("bidirectional", "activation", "dropout", "input_dropout", "highway", "highway_bias", "scale_x")
+        size = config.hidden_size // 2 if config.bidirectional else config.hidden_size
+        given = {name: getattr(config, name) for name in options}
+        self.sru = SRU(config.word_embedding_size, size, config.num_hidden_layers, **given)
         self.gradient_checkpointing = False
         self.post_init()
 

@@ -426,10 +426,8 @@ def competing_finished_beams(given: dict, defaults: GenerationConfig, device: to
     end = given.get("eos_token_id", settings.eos_token_id)
     ends = torch.tensor([end] if isinstance(end, int) else list(end or []), dtype=torch.long, device=device)
     compete = CompetingFinishedBeams(ends, given.get("pad_token_id", settings.pad_token_id))
-    return {
-        "eos_token_id": None,
-        "logits_processor": LogitsProcessorList([*(given.get("logits_processor") or []), compete]),
-    }
+    processors = LogitsProcessorList([*(given.get("logits_processor") or []), compete])
+    return {"eos_token_id": None, "logits_processor": processors}
 
 
 class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditionalGeneration):

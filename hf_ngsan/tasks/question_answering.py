@@ -128,9 +128,7 @@ FOLLOWS_FROM_QUESTIONS = {
 }
 
 
-def new_question_answerer(
-    config: VisualQuestionAnsweringConfig, rows: Dataset
-) -> tuple[PreTrainedModel, ProcessorMixin]:
+def new_question_answerer(config: VisualQuestionAnsweringConfig, rows: Dataset) -> tuple[Any, ProcessorMixin]:
     """Makes the model and processor of a training config, with the words and answers of the training rows if new."""
     fields, data, task = dict(config.model), config.data, "visual_question_answering"
     if "init_from" in fields:

@@ -87,9 +87,8 @@ class Contrastive(Objective):
             if self.settings.loss_reduction == "sum":
                 losses = losses * len(losses)
             trained = [parameter for parameter in self.parameters if parameter.requires_grad]
-            image_gradients, text_gradients, *others = torch.autograd.grad(
-                losses.sum(), (all_images, all_texts, *trained), materialize_grads=True
-            )
+            leaves = (all_images, all_texts, *trained)
+            image_gradients, text_gradients, *others = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
         nearest = (all_images.detach() @ all_texts.detach().mT).argmax(0)
         recalled = (all_image_rows[nearest] == all_text_rows).float()
 
