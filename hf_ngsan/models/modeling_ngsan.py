@@ -25,13 +25,8 @@ class NGSANEncoderLayer(EncoderLayer):
     """Normalized geometry-aware self-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
 
     def __init__(self, config: NGSANConfig):
-        super().__init__(
-            config,
-            make_geometric_bias(config),
-            query_norm=config.query_norm,
-            key_norm=config.key_norm,
-            norm_affine=config.norm_affine,
-        )
+        norms = {name: getattr(config, name) for name in ("query_norm", "key_norm", "norm_affine")}
+        super().__init__(config, make_geometric_bias(config), **norms)
 
 
 class NGSANPreTrainedModel(HubPreTrainedModel):

@@ -185,13 +185,8 @@ class GraphSearch(ExactSearch):
             write_folder_atomically(self.index.folder / FOLDER, self.write)
 
     def write(self, folder: Path) -> None:
-        graph = self.graph_class(
-            ndim=self.index.description.dimension,
-            metric="ip",
-            dtype=PRECISION,
-            connectivity=NEIGHBOURS,
-            expansion_add=CANDIDATES_TO_ADD,
-        )
+        sizes = {"connectivity": NEIGHBOURS, "expansion_add": CANDIDATES_TO_ADD}
+        graph = self.graph_class(ndim=self.index.description.dimension, metric="ip", dtype=PRECISION, **sizes)
         with ProgressDisplay("making the graph", self.index.description.num_items) as display:
             for number, embeddings in enumerate(self.index.embeddings()):
                 if len(embeddings):

@@ -264,13 +264,8 @@ class VisualQuestionAnsweringTask(Task):
         config: Any = model.config
         self.answers = {text: int(index) for text, index in config.label2id.items()}
         without = sum(self.answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers"))
-        logger.info(
-            "%d words, %d answers; %d of %d questions have none of these answers, and are trained without any.",
-            len(processor.tokenizer),
-            len(self.answers),
-            without,
-            len(rows),
-        )
+        message = "%d words, %d answers; %d of %d questions have none of these answers, and are trained without any."
+        logger.info(message, len(processor.tokenizer), len(self.answers), without, len(rows))
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:

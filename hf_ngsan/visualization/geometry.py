@@ -82,16 +82,11 @@ def plot_geometric_weights(
     figure = new_figure(8.4, 3.0)
     panels = figure.subplots(1, len(FIXED), sharex=True, sharey=True)
     top = float(np.percentile(maps, BRIGHTEST)) or 1.0
+    style: dict[str, Any] = {"vmin": 0, "vmax": top, "cmap": "viridis", "interpolation": "bilinear"}
+    style |= {"origin": "upper" if signed else "lower"}  # y grows downwards in images
+    vertical_ends = (MAX_VALUE, lowest) if signed else (lowest, MAX_VALUE)
     for panel, values, value in zip(panels, maps, FIXED, strict=True):
-        image = panel.imshow(
-            values,
-            origin="upper" if signed else "lower",  # y grows downwards in images
-            extent=(lowest, MAX_VALUE, MAX_VALUE, lowest) if signed else (lowest, MAX_VALUE, lowest, MAX_VALUE),
-            vmin=0,
-            vmax=top,
-            cmap="viridis",
-            interpolation="bilinear",
-        )
+        image = panel.imshow(values, extent=(lowest, MAX_VALUE, *vertical_ends), **style)
         panel.set_title(f"{fixed_label} = {value:g}", fontsize=10, color=INK)
         panel.set_xlabel(horizontal, fontsize=10)
         panel.tick_params(labelsize=8)
