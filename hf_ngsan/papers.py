@@ -22,47 +22,43 @@ class Paper:
         return f"*{self.title}* ({self.authors}, {self.venue})"
 
 
-def cited(key: str, title: str, authors: str, venue: str, year: int) -> Paper:
-    """Returns a publication with its BibTeX entry; the authors are all of them, as BibTeX has them."""
-    fields = {"title": f"{{{title}}}", "author": authors, "booktitle": PROCEEDINGS[venue], "year": str(year)}
+def cited(key: str, title: str, authors: str, published: str) -> Paper:
+    """Returns a publication with its BibTeX entry; authors are all, as BibTeX has them; `published` as "CVPR 2020"."""
+    venue, year = published.split()
+    fields = {"title": f"{{{title}}}", "author": authors, "booktitle": PROCEEDINGS[venue], "year": year}
     lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
     first_author = authors.partition(",")[0]
-    return Paper(title, f"{first_author} et al.", f"{venue} {year}", f"@inproceedings{{{key},\n{lines}\n}}")
+    return Paper(title, f"{first_author} et al.", published, f"@inproceedings{{{key},\n{lines}\n}}")
 
 
 NGSAN = cited(
     "guo2020normalized",
     "Normalized and Geometry-Aware Self-Attention Network for Image Captioning",
     "Guo, Longteng and Liu, Jing and Zhu, Xinxin and Yao, Peng and Lu, Shichen and Lu, Hanqing",
-    "CVPR",
-    2020,
+    "CVPR 2020",
 )
 RSTNET = cited(
     "zhang2021rstnet",
     "RSTNet: Captioning with Adaptive Attention on Visual and Non-Visual Words",
     "Zhang, Xuying and Sun, Xiaoshuai and Luo, Yunpeng and Ji, Jiayi and Zhou, Yiyi and Wu, Yongjian and Huang, "
     "Feiyue and Ji, Rongrong",
-    "CVPR",
-    2021,
+    "CVPR 2021",
 )
 SPATIAL = cited(
     "springenberg2018image",
     "Image-to-Text Transduction with Spatial Self-Attention",
     "Springenberg, Sebastian and Lakomkin, Egor and Weber, Cornelius and Wermter, Stefan",
-    "ESANN",
-    2018,
+    "ESANN 2018",
 )
 MHSAN = cited(
     "park2020mhsan",
     "MHSAN: Multi-Head Self-Attention Network for Visual Semantic Embedding",
     "Park, Geondo and Han, Chihye and Yoon, Wonjun and Kim, Daeshik",
-    "WACV",
-    2020,
+    "WACV 2020",
 )
 MCAN = cited(
     "yu2019deep",
     "Deep Modular Co-Attention Networks for Visual Question Answering",
     "Yu, Zhou and Yu, Jun and Cui, Yuhao and Tao, Dacheng and Tian, Qi",
-    "CVPR",
-    2019,
+    "CVPR 2019",
 )

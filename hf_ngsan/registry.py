@@ -112,7 +112,6 @@ def register() -> None:
 
 
 def register_classes(model_type: str) -> None:
-    """Registers the classes and pipelines of a model type."""
     import transformers
     from transformers.pipelines import PIPELINE_REGISTRY
 

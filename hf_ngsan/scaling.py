@@ -7,8 +7,7 @@ photos.map_batches(Captioner, batch_size=64, concurrency=8, num_gpus=1).write_pa
 
 Each class loads its model once, when it is made. The column of images has what
 [`~hf_ngsan.models.image_processing_captioning.load_image`] reads: bytes of files, paths, arrays, PIL images. It is left
-out of the result; other columns stay. An image that cannot be read has the reason in the column `error`, and nulls
-elsewhere.
+out of the result; other columns stay. An unreadable image has the reason in the column `error`, else nulls.
 """
 
 import hashlib

@@ -15,15 +15,8 @@ from pathlib import Path
 DIED = 137
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = {
-    "os.chmod": 2,
-    "os.link": 2,
-    "os.mkdir": 2,
-    "os.remove": 1,
-    "os.rename": 2,
-    "os.rmdir": 1,
-    "os.symlink": 2,
-    "os.truncate": None,
-    "os.utime": 3,
+    **{"os.chmod": 2, "os.link": 2, "os.mkdir": 2, "os.remove": 1, "os.rename": 2, "os.rmdir": 1, "os.symlink": 2},
+    **{"os.truncate": None, "os.utime": 3},
 }
 """Audit events of Python's functions that change folders, and which of their arguments is a folder's descriptor."""
 
@@ -123,12 +116,7 @@ class FileOperations:
         return saved
 
 
-def in_process(
-    work: Callable[[], int],
-    folder: Path,
-    fatal: int | None = None,
-    record: Path | None = None,
-) -> int:
+def in_process(work: Callable[[], int], folder: Path, fatal: int | None = None, record: Path | None = None) -> int:
     """Runs work in a fork of this process, in a folder; returns its exit code, `DIED` if it died as it should.
 
     A file `record` gets the list of the operations in JSON. What the work prints is added to a file beside the folder.

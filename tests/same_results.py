@@ -122,9 +122,7 @@ def main() -> int:
     if compared is None:
         return 0
     before = json.loads(compared.read_text())
-    differing = [
-        f"{name}: {key}" for name in before for key in before[name] if found[name].get(key) != before[name][key]
-    ]
+    differing = [f"{run}: {key}" for run in before for key in before[run] if found[run].get(key) != before[run][key]]
     print("\n".join(differing) or f"{len(before)} runs: weights, histories, scores and files are equal.")
     return int(bool(differing))
 

@@ -91,9 +91,7 @@ def test_the_table_has_the_scores_of_the_runs(demo):
         expected = [f"{scores['cider_d']:.2f}", f"{scores['bleu_4']:.3f}"]
         shares = ("objects", "symmetric", "directional")
         assert numbers == [*expected, *(f"{scores[share]:.1%}" for share in shares)]
-    assert [line.split() for line in printed.splitlines() if line.startswith("chance")] == [
-        ["chance", "50.0%", "50.0%"]
-    ]
+    assert [it.split() for it in printed.splitlines() if it.startswith("chance")] == [["chance", "50.0%", "50.0%"]]
     assert "SAN: trained in" in printed
 
 

@@ -26,12 +26,7 @@ LAYERS = [
 NEEDS_THE_PACKAGE = LAYERS[LAYERS.index("extraction") :]
 """Layers that may import `hf_ngsan` itself, which registers the models."""
 MODELS_MAY_IMPORT = {
-    "torch",
-    "transformers",
-    "numpy",
-    "PIL",
-    "huggingface_hub",
-    "safetensors",
+    *["torch", "transformers", "numpy", "PIL", "huggingface_hub", "safetensors"],
     *sys.stdlib_module_names,
 }
 

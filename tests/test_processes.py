@@ -86,11 +86,7 @@ def test_several_processes_do_what_one_does(tmp_path):
     newest = max((tmp_path / "killed" / "checkpoints").iterdir())
     shutil.rmtree(newest)  # as if the run had died within its last epoch
     killed = [
-        "--config",
-        several,
-        f"training.output_dir={tmp_path / 'killed'}",
-        "--resume",
-        "--num-processes",
+        *["--config", several, f"training.output_dir={tmp_path / 'killed'}", "--resume", "--num-processes"],
         num_processes,
     ]
     succeed("-m", "hf_ngsan.cli", "train", *killed)

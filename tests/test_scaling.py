@@ -42,9 +42,7 @@ def test_captions_are_those_of_the_pipeline(batch, captioner):
     found = table.to_pydict()
     assert table.column_names == ["path", "caption", "score", "error"]
     assert [found["caption"][place] for place in READ] == [answer[0]["generated_text"] for answer in answers]
-    assert [found["score"][place] for place in READ] == pytest.approx(
-        [answer[0]["score"] for answer in answers], abs=1e-5
-    )
+    assert [found["score"][row] for row in READ] == pytest.approx([one[0]["score"] for one in answers], abs=1e-5)
     assert found["caption"][BROKEN] is found["score"][BROKEN] is None
     assert [place for place, error in enumerate(found["error"]) if error] == [BROKEN]
 

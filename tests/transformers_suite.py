@@ -28,12 +28,8 @@ STAND_INS = {
     "generation.test_utils": {"GenerationTesterMixin": type("GenerationTesterMixin", (), {})},
     "utils.test_configuration_utils": {
         "config_common_kwargs": {
-            "chunk_size_feed_forward": 5,
-            "dtype": "float16",
-            "output_attentions": True,
-            "output_hidden_states": True,
-            "problem_type": "regression",
-            "return_dict": False,
+            **{"chunk_size_feed_forward": 5, "dtype": "float16", "output_attentions": True},
+            **{"output_hidden_states": True, "problem_type": "regression", "return_dict": False},
         }
     },
 }

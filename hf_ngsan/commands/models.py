@@ -58,7 +58,6 @@ def run(options: argparse.Namespace) -> None:
 
 
 def packaged_model(folder: Path) -> dict[str, Any]:
-    """Returns a packaged model as the files of its folder describe it."""
     import yaml
     from huggingface_hub import metadata_load
 

@@ -38,9 +38,8 @@ def run(options: argparse.Namespace) -> int:
 
     model, tokenizer = arguments.load_on_device(options.model, "translation")
     generation = checked_generation(arguments.generation_arguments(options), model.generation_config)
-    sentences = options.texts or (
-        lines_of(Path(options.input)) if options.input else decoded_lines(sys.stdin.buffer, "the standard input")
-    )
+    sentences = options.texts or (options.input and lines_of(Path(options.input)))
+    sentences = sentences or decoded_lines(sys.stdin.buffer, "the standard input")
     skipped: list[int] = []
     number, empty, longest, numbered = 0, 0, tokenizer.model_max_length, enumerate(sentences, start=1)
     with arguments.written_lines(options.output) as write:

@@ -14,9 +14,7 @@ from .errors import DataError
 SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
 """Karpathy's names of splits; `restval` is the part of COCO's val2014 that is used for training."""
 CAPTIONS_OF_VATEX = {"en": "enCap", "zh": "chCap"}
-CHINESE_CHARACTER = re.compile(
-    "([\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
-)
+CHINESE = re.compile("([\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
 MAX_LISTED = 10  # images that a message lists
 NAMES = ("cocoid", "videoID", "image_id", "id", "filename")  # that name the image of a skipped record
 
@@ -140,7 +138,7 @@ def read_video(video: Record, language: str = "en") -> AnnotatedImage:
     if not isinstance(captions, list) or not captions or not all(isinstance(c, str) and c.strip() for c in captions):
         raise video.error(field, "must be a list of captions, none of them empty")
     if language == "zh":
-        captions = [CHINESE_CHARACTER.sub(r" \1 ", caption) for caption in captions]  # each character becomes a word
+        captions = [CHINESE.sub(r" \1 ", caption) for caption in captions]  # each character becomes a word
     return AnnotatedImage(None, video.string("videoID"), tuple(" ".join(caption.split()) for caption in captions))
 
 

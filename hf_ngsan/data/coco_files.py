@@ -122,9 +122,7 @@ def match_results(
     return image_ids, [results[key] for key in image_ids], [by_text[str(key)] for key in image_ids]
 
 
-def write_caption_file(
-    path: str | os.PathLike, image_ids: Iterable[int | str], captions: Iterable[Iterable[str]]
-) -> int:
+def write_caption_file(path: str | os.PathLike, image_ids: Iterable, captions: Iterable[Iterable[str]]) -> int:
     """Writes a COCO captions file, whole or not at all, which `hf-ngsan score` and pycocotools take as references, and
     returns the number of captions; a ValueError names an image id that is there twice or without captions."""
     annotations: list[dict] = []
@@ -239,5 +237,5 @@ def read_values(path: str | os.PathLike) -> list[tuple[int, object]]:
         return values
     except ValueError as error:
         raise DataError(
-            f"{path} is not valid JSON (from line {number}: {error}); it may have been cut, get it again."
+            f"{path} is not valid JSON (from line {number}: {error}); if it was cut, get it again."
         ) from None

@@ -177,9 +177,7 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
 def check_columns(dataset: Dataset, name: str) -> None:
     """Raises a DataError for a dataset without rows, or without a column of ids or of features."""
     if not len(dataset) or not {"image_id", "visual_features"} <= {*dataset.column_names}:
-        raise DataError(
-            f"{name} lacks image_id or visual_features: it has {len(dataset)} rows of {dataset.column_names}."
-        )
+        raise DataError(f"{name} lacks image_id or visual_features: {len(dataset)} rows of {dataset.column_names}.")
 
 
 def check_row_of_dataset(row: Mapping[str, Any], index: int, name: str, feature_size: int | None) -> dict[str, Any]:
@@ -246,10 +244,8 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
     if feature_size is not None and features.shape[1] != feature_size:
         raise DataError(f"{where}: visual_features has dimension {features.shape[1]}; rows before have {feature_size}.")
     if bad.any():
-        region, channel = np.argwhere(bad)[0]
-        raise DataError(
-            f"{where}: visual_features[{region}, {channel}] is {features[region, channel]}; extract it anew."
-        )
+        row, channel = np.argwhere(bad)[0]
+        raise DataError(f"{where}: visual_features[{row}, {channel}] is {features[row, channel]}; extract it anew.")
     return features
 
 

@@ -94,9 +94,7 @@ def convert_features(
         has_split=bool(split) or annotations.has_split,
     )
     folder = ConversionFolder(temporary_path(output))
-    lock = FolderLock(
-        folder.path, DataError(f"Another conversion is writing {output}; wait for it or choose another folder.")
-    )
+    lock = FolderLock(folder.path, DataError(f"Another conversion is writing {output}; wait or choose another folder."))
     lock.acquire(seconds=0)
     try:
         maker = RowMaker(sources, plan, annotations, boxes, grid_size, split)
@@ -113,10 +111,7 @@ def convert_features(
         lock.release()
         if folder.path.exists() and not folder.records():
             shutil.rmtree(folder.path)
-    note = (
-        "The sizes of the images are not known; each image's boxes were divided by the size of the smallest image that"
-        " has all of them."
-    )
+    note = "The sizes of images are unknown; boxes were divided by the size of the smallest image with all of its own."
     notes = [note] if plan.guesses_sizes else []
     regions = int(lengths.min()), int(lengths.max())
     return ConversionResult(num_rows, num_new, plan.feature_size, regions, skipped, notes)
@@ -144,9 +139,8 @@ def without_features(annotations: Annotations, maker: RowMaker, skip_errors: boo
         missing = [name for name in annotations.by_name if name not in maker.names]
     place = ", ".join(map(str, annotations.paths))
     if missing and not skip_errors:
-        raise DataError(
-            f"{len(missing)} images of {place} have no features: {listing(missing)} (--skip-errors leaves them out)."
-        )
+        lack = f"{len(missing)} images of {place} have no features: {listing(missing)}"
+        raise DataError(f"{lack} (--skip-errors leaves them out).")
     return [skipped_entry(image, place, DataError(f"{place}: {image} has no features.")) for image in missing]
 
 

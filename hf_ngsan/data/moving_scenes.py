@@ -38,8 +38,7 @@ STATED = re.compile(
 @dataclass(frozen=True)
 class Clip:
     """Two objects and what the first does. `places` `(2, 2, 3)` has, for each object at the beginning and the end of
-    the forward clip, the centre and the side of its box as shares of the picture; a side of 0 for an object that is not
-    there yet."""
+    the forward clip, centre and side of its box as shares of the picture; the side is 0 before an object is there."""
 
     objects: tuple[str, str]
     action: str

@@ -50,16 +50,13 @@ def cache_directory() -> Path:
 def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Dataset:
     """Loads a prepared dataset, memory-mapped, or writes it first, whole or not at all; other processes wait meanwhile.
 
-    `key` is the `fingerprint` of everything that the data depend on. The notes of the rows become warnings at every
-    loading.
+    `key` is the `fingerprint` of all that the data depend on. Notes of the rows become warnings at every loading.
     """
     directory = cache_directory() / f"{kind}-{key}"
     with turn_to_write(directory) as is_missing:
         if is_missing:
-            content = make()
-            write_folder_atomically(
-                directory, lambda folder: write_rows(folder, content, f"preparing {kind} {split}"), manifest=False
-            )
+            content, title = make(), f"preparing {kind} {split}"
+            write_folder_atomically(directory, lambda folder: write_rows(folder, content, title), manifest=False)
     for note in json.loads((directory / "notes.json").read_text(encoding="utf-8")):
         warnings.warn(note, stacklevel=4)
     rows = Dataset.from_file(str(directory / "data.arrow"), split=split)

@@ -64,9 +64,8 @@ class EpochSampler:
     def set_epoch(self, epoch: int, start_batch: int = 0) -> None:
         """Continues with another epoch, from the given global batch."""
         if epoch < 0 or not 0 <= start_batch <= self.batches_per_epoch:
-            raise DataError(
-                f"epoch {epoch}, batch {start_batch}: batches are 0 … {self.batches_per_epoch}, epochs from 0."
-            )
+            known = f"batches are 0 … {self.batches_per_epoch}, epochs from 0"
+            raise DataError(f"epoch {epoch}, batch {start_batch}: {known}.")
         self.epoch, self.start_batch = epoch, start_batch
 
     @property

@@ -330,9 +330,7 @@ def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> 
     return inputs, getattr(outputs, "sequences", outputs)
 
 
-def caption_images_of(
-    guest: Guest, images: Sequence[Any], texts: Sequence[str] | None, **generate_arguments: Any
-) -> list[str]:
+def caption_images_of(guest: Guest, images: Sequence[Any], texts: Sequence[str] | None, **arguments: Any) -> list[str]:
     """Returns a caption for each image, by the model's `generate`, which returns one sequence for each.
 
     Images are what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads; texts as for [`Guest.inputs`].
@@ -341,7 +339,7 @@ def caption_images_of(
     made = [guest.inputs(load_image(image), text) for image, text in zip(images, texts, strict=True)]
     captions: dict[int, str] = {}
     for places, together in batches(made):
-        inputs, sequences = generated(guest, together, **generate_arguments)
+        inputs, sequences = generated(guest, together, **arguments)
         captions |= dict(zip(places, guest.decode(sequences, inputs), strict=True))
     return [captions[place] for place in range(len(images))]
 

@@ -216,9 +216,8 @@ class ExportedModel(torch.nn.Module):
         try:
             import onnxruntime
         except ImportError:
-            raise ValueError(
-                f'{folder} is an exported dual encoder, which needs ONNX Runtime; pip install "hf-ngsan[export]".'
-            ) from None
+            needed = 'an exported dual encoder, which needs ONNX Runtime; pip install "hf-ngsan[export]"'
+            raise ValueError(f"{folder} is {needed}.") from None
         self.config, self.name_or_path = config, str(folder)
         self.settings: dict[str, Any] = json.loads(Path(folder, EXPORTED_SETTINGS).read_text(encoding="utf-8"))
         digest, self.sessions = hashlib.sha256(), {}
@@ -241,7 +240,6 @@ class ExportedModel(torch.nn.Module):
 
 
 def is_exported(folder: str | Path) -> bool:
-    """Returns whether a folder has an exported dual encoder."""
     return (Path(folder) / EXPORTED_SETTINGS).is_file()
 
 

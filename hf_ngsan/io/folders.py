@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -61,13 +62,9 @@ def write_folder_atomically(
                 files.write_text_atomically(new / MANIFEST, json.dumps(sums, indent=2))
             if keep_others and target.is_dir():
                 written = os.listdir(new)
-                shutil.copytree(
-                    target,
-                    new,
-                    symlinks=True,
-                    dirs_exist_ok=True,
-                    ignore=lambda place, _: written if place == str(target) else [],
-                )
+                options: dict[str, Any] = {"symlinks": True, "dirs_exist_ok": True}
+                options["ignore"] = lambda place, _: written if place == str(target) else []
+                shutil.copytree(target, new, **options)
             for path in [*(path for path in new.rglob("*") if path.is_file() or path.is_dir()), new]:
                 flush_to_disk(path)
     except (Exception, KeyboardInterrupt):
@@ -163,9 +160,7 @@ def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
     """Returns whether a path is free, or a folder with only some names and temporary files of killed writers."""
     if not folder.exists():
         return True
-    return folder.is_dir() and all(
-        path.name.startswith(TEMPORARY_PREFIX) or path.name in besides for path in folder.iterdir()
-    )
+    return folder.is_dir() and all(name.startswith(TEMPORARY_PREFIX) or name in besides for name in os.listdir(folder))
 
 
 def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str] | None = None) -> None:

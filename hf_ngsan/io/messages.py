@@ -23,10 +23,8 @@ def sentence(error: Exception) -> str:
     number = errno_of(error)
     if number in FULL_DISK:
         places = [f"{cause.filename}: " for cause in chain(error) if isinstance(cause, OSError) and cause.filename]
-        return (
-            f"{''.join(places[:1])}{os.strerror(number)}. Free some there and run the same command again; training "
-            "continues with --resume."
-        )
+        remedy = "Free some there and run the same command again; training continues with --resume."
+        return f"{''.join(places[:1])}{os.strerror(number)}. {remedy}"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}."
     return shortened(" ".join(str(error).split()), MAX_LENGTH)
@@ -117,9 +115,7 @@ class ProgressDisplay:
         from tqdm.auto import tqdm
 
         self.name, self.total, self.unit, self.shown = name, total, unit, shown
-        self.bar = tqdm(
-            desc=name, total=total, initial=done, unit=f" {unit}", leave=False, disable=None if shown else True
-        )
+        self.bar = tqdm(desc=name, total=total, initial=done, unit=f" {unit}", leave=False, disable=not shown or None)
         self.status = ""
         self.done_before = done
         self.started_at = self.last_line_at = time.monotonic()

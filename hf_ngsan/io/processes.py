@@ -48,11 +48,9 @@ def run_processes(command: list[str], number: int) -> int:
     with tempfile.TemporaryDirectory(prefix="hf-ngsan-") as folder:
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), MESSAGES: folder}
         shared |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number)}
-        environment = {"OMP_NUM_THREADS": "1", **os.environ, **shared}
+        shared = {"OMP_NUM_THREADS": "1", **os.environ, **shared}
         processes = [
-            subprocess.Popen(
-                [sys.executable, *command], env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            )
+            subprocess.Popen([sys.executable, *command], env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
             for rank in range(number)
         ]
         try:

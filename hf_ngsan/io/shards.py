@@ -77,10 +77,8 @@ class ShardFolder:
         for record in records:
             file = self.path / record.file
             if not files.is_unchanged(file, record.stamp):
-                raise self.error(
-                    f"{file} has changed since its rows were written; delete it, and they are written again, or "
-                    "choose another output folder."
-                )
+                remedy = "delete it, and they are written again, or choose another output folder"
+                raise self.error(f"{file} has changed since its rows were written; {remedy}.")
 
     def remove_leftovers(self) -> None:
         """Deletes half-written shards and shards without a record; no other process may be writing."""

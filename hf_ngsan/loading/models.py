@@ -70,9 +70,7 @@ def read_config_file(folder: str) -> dict:
         reason = f"({one_sentence(error)})"
         if HF_HUB_OFFLINE:
             reason = "from the cache; HF_HUB_OFFLINE keeps the Hub from being asked: unset it, or name a folder"
-        raise ModelFolderError(
-            f"There is no model folder {folder}, and no such model on the Hub was loaded {reason}."
-        ) from error
+        raise ModelFolderError(f"There is no model folder {folder}, and none on the Hub was read {reason}.") from error
 
 
 def check_hub(repo_id: str) -> None:
@@ -94,9 +92,7 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     if its_task != task if task is not None else (its_task is None and model_type not in known):
         wanted = "one of this package" if task is None else f"one for {task}"
         code = "" if model_type in MODEL_TYPES else needed_code(described)
-        raise ModelFolderError(
-            f"{folder} holds a {model_type} model{code}; this needs {wanted}, such as {', '.join(known)}."
-        )
+        raise ModelFolderError(f"{folder} holds a {model_type} model{code}; give {wanted}, such as {', '.join(known)}.")
     return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
 
 
@@ -151,13 +147,11 @@ def load_model(
     Args:
         name: see [`find_model_folder`].
         task: the task of the model; any task if `None`.
-        new_vision: gives the vision encoder, as the changed configuration describes it, new weights in place of the
-            folder's.
+        new_vision: gives the vision encoder, as the changed configuration describes it, new weights, not the folder's.
         config_changes: fields of the configuration that get other values.
 
     Returns:
-        The model in evaluation mode, and its processor; for a model type without one its tokenizer or image processor,
-        or `None`.
+        The model in evaluation mode, and its processor, or else its tokenizer or image processor, or `None`.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -176,11 +170,7 @@ def load_model(
     with quiet_loading():
         try:
             model, report = model_loader.from_pretrained(
-                folder,
-                config=config,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                trust_remote_code=False,
+                folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
             )
         except SafetensorError as error:
             raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); get them again.") from error
@@ -236,24 +226,19 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], but_visi
         names = {name for name in names if not NAME_IN_VISION.search(name)}
     if names:
         of_changes = f" with the changed {', '.join(changed)}" if changed else ""
-        raise ModelFolderError(
-            f"{folder} is not a complete model{of_changes}: {len(names)} weights are missing or have another shape, "
-            f"{min(names)} among them."
-        )
+        lacks = f"{len(names)} weights are missing or have another shape, {min(names)} among them"
+        raise ModelFolderError(f"{folder} is not a complete model{of_changes}: {lacks}.")
 
 
 def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Raises a ModelFolderError for a tokenizer of another model, or without the special tokens of this one."""
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         if getattr(config, name, None) is not None and getattr(tokenizer, name) is None:
-            raise ModelFolderError(
-                f"{folder}: tokenizer_config.json is missing or names no {name.removesuffix('_id')}."
-            )
+            raise ModelFolderError(f"{folder}: tokenizer_config.json is missing or has no {name.removesuffix('_id')}.")
     largest = max(tokenizer.get_vocab().values())
     if largest >= config.vocab_size:
-        raise ModelFolderError(
-            f"{folder}: tokenizer.json has a word with id {largest}, but the model's vocab_size is {config.vocab_size}."
-        )
+        limit = f"the model's vocab_size is {config.vocab_size}"
+        raise ModelFolderError(f"{folder}: tokenizer.json has a word with id {largest}, but {limit}.")
 
 
 @contextmanager

@@ -134,10 +134,8 @@ def features_provenance(rows: "Dataset", data: str) -> dict | None:
             if is_provenance(provenance) and provenance["checksums"] not in checksums:
                 provenances.append(described(provenance))
     if len(provenances) > 1:
-        raise ValueError(
-            f"{data} holds features of {len(provenances)} backbones or preprocessings, which do not mix; extract all "
-            "of them with one."
-        )
+        kinds = f"{len(provenances)} backbones or preprocessings"
+        raise ValueError(f"{data} holds features of {kinds}, which do not mix; extract all of them with one.")
     return provenances[0] if provenances else None
 
 

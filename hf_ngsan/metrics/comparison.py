@@ -44,10 +44,8 @@ def compare(differences: np.ndarray, resamples: int = RESAMPLES, level: float = 
         raise ValueError(f"A bootstrap over {number} images says nothing; give {MIN_ITEMS} or more.")
     random = np.random.default_rng(seed)
     at_once = max(1, NUMBERS_AT_ONCE // number)
-    starts = range(0, resamples, at_once)
-    means = np.concatenate(
-        [differences[random.integers(0, number, (min(at_once, resamples - start), number))].mean(1) for start in starts]
-    )
+    sizes = [min(at_once, resamples - start) for start in range(0, resamples, at_once)]
+    means = np.concatenate([differences[random.integers(0, number, (size, number))].mean(1) for size in sizes])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     tail = min(np.count_nonzero(means <= 0), np.count_nonzero(means >= 0))
     p_value = min(1.0, 2 * (tail + 1) / (resamples + 1))

@@ -228,9 +228,8 @@ def corpus_statistics(predictions: Sequence[str], references: Sequence[Sequence[
     references = [[text.replace("|||", "") for text in captions] for captions in references]
     texts = list(dict.fromkeys(text for captions in (predictions, *references) for text in captions))
     prepared = dict(zip(texts, scorer.prepare(texts), strict=True))
-    return scorer.statistics(
-        [prepared[text] for text in predictions], [[prepared[text] for text in captions] for captions in references]
-    )
+    known = [[prepared[text] for text in captions] for captions in references]
+    return scorer.statistics([prepared[text] for text in predictions], known)
 
 
 def meteor_scores(statistics: np.ndarray) -> np.ndarray:

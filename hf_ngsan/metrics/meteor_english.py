@@ -2,8 +2,7 @@
 
 Words are those of its option `-norm`, a variant of the tokenizer of Moses. Stems are those of the English stemmer of
 Snowball ("Porter2", https://snowballstem.org/algorithms/english/stemmer.html) as it was until 2024: version 3 stems
-some words differently ("added", "geologist"), so its packages do not fit. The rest is read from the installed
-pycocoevalcap.
+some words differently ("added", "geologist"), so its packages do not fit. The rest is pycocoevalcap's.
 """
 
 import gzip
@@ -39,19 +38,11 @@ QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "`": "'"
 RULES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        ("''", '"'),
-        ("--", "-"),
-        (f"([^{LETTERS}0-9{SPACES}.',\\-])", r" \1 "),
-        (r"\.\.+", r" \g<0> "),
-        ("([^0-9]),([^0-9])", r"\1 , \2"),
-        ("([0-9]),([^0-9])", r"\1 , \2"),
-        ("([^0-9]),([0-9])", r"\1 , \2"),
-        (f"([^{LETTERS}])'([^{LETTERS}])", r"\1 ' \2"),
-        (f"([^{LETTERS}0-9])'([{LETTERS}])", r"\1 ' \2"),
-        (f"([{LETTERS}])'([^{LETTERS}])", r"\1 ' \2"),
-        (f"([{LETTERS}])'([{LETTERS}])", r"\1 '\2"),
-        ("([0-9])'s", r"\1 's"),
-        (f"([{LETTERS}0-9.])-([{LETTERS}0-9])", r"\1 \2"),
+        *[("''", '"'), ("--", "-"), (f"([^{LETTERS}0-9{SPACES}.',\\-])", r" \1 "), (r"\.\.+", r" \g<0> ")],
+        *[("([^0-9]),([^0-9])", r"\1 , \2"), ("([0-9]),([^0-9])", r"\1 , \2"), ("([^0-9]),([0-9])", r"\1 , \2")],
+        *[(f"([^{LETTERS}])'([^{LETTERS}])", r"\1 ' \2"), (f"([^{LETTERS}0-9])'([{LETTERS}])", r"\1 ' \2")],
+        *[(f"([{LETTERS}])'([^{LETTERS}])", r"\1 ' \2"), (f"([{LETTERS}])'([{LETTERS}])", r"\1 '\2")],
+        *[("([0-9])'s", r"\1 's"), (f"([{LETTERS}0-9.])-([{LETTERS}0-9])", r"\1 \2")],
     )
 ]
 BLANKS = re.compile(f"[{SPACES}]+")

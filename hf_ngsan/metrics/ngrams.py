@@ -32,7 +32,6 @@ class WordSequences:
         return len(self.lengths)
 
     def take(self, indices: np.ndarray) -> WordSequences:
-        """Returns the sequences of these indices, in this order."""
         starts = np.cumsum(self.lengths) - self.lengths
         _, positions = expand_ranges(starts[indices], self.lengths[indices])
         return WordSequences(self.words[positions], self.lengths[indices])
@@ -71,15 +70,8 @@ def count_ngrams(sequences: WordSequences) -> list[NGramLevel]:
         numbers = np.cumsum(new_ngram) - 1
         new_entry = np.flatnonzero(new_ngram | starts_of_runs(owners_by_key))
         distinct = keys[new_ngram]
-        levels.append(
-            NGramLevel(
-                parents=distinct // base,
-                words=distinct % base,
-                ngrams=numbers[new_entry],
-                sequences=owners_by_key[new_entry],
-                counts=np.diff(new_entry, append=len(keys)),
-            )
-        )
+        entries = numbers[new_entry], owners_by_key[new_entry], np.diff(new_entry, append=len(keys))
+        levels.append(NGramLevel(distinct // base, distinct % base, *entries))
         parents = np.empty_like(numbers)
         parents[by_key] = numbers
         longer = last + 1 < ends

@@ -202,9 +202,7 @@ RULES = [
     Rule(DIGITS + "+.:,\u00ad\u066b-", NUMBER, without_soft_hyphens),
     Rule("\u207a\u00b2\u2082", "\u207a?(?:\u00b2+|\u2082+)"),
     Rule(
-        DIGITS,
-        f"(?:[{DIGITS}]{{1,4}}[- \u00a0])?[{DIGITS}]{{1,4}}(?:\\\\?/|\u2044)[{DIGITS}]{{1,4}}",
-        replacing(BLANK),
+        DIGITS, f"(?:[{DIGITS}]{{1,4}}[- \u00a0])?[{DIGITS}]{{1,4}}(?:\\\\?/|\u2044)[{DIGITS}]{{1,4}}", replacing(BLANK)
     ),
     Rule("\u00bc", "\u00bc", replacing(FRACTIONS)),
     Rule(

@@ -80,8 +80,7 @@ def retrieval_ranks(
     Arguments and errors are those of [`retrieval_metrics`].
 
     Returns:
-        `(image_to_text, text_to_image)`: int64 `(images,)` and `(captions,)`. An image's rank is that of the best of
-        its captions.
+        `(image_to_text, text_to_image)`: int64 `(images,)` and `(captions,)`. An image's rank is its best caption's.
     """
     similarity, caption_images = check_similarity(similarity, caption_images)
     by_image = np.argsort(caption_images, kind="stable")

@@ -31,18 +31,9 @@ TWO_APOSTROPHES = """
 """.split()  # noqa: SIM905
 """Contractions that are also recognised with either of two apostrophes alone."""
 ODD = {
-    "let's": "let's",
-    "she's": "she's",
-    "ow's'at": "'ow's'at",
-    "'ows'at": "'ow's'at",
-    "'ow'sat": "'ow's'at",
-    "somebody'd": "somebodyd",
-    "twas": "'twas",
-    "yall'll": "y'all'll",
-    "y'allll": "y'all'll",
-    "yall'd've": "y'all'd've",
-    "y'alld've": "y'all'd've",
-    "y'all'dve": "y'all'd've",
+    **{"let's": "let's", "she's": "she's", "ow's'at": "'ow's'at", "'ows'at": "'ow's'at", "'ow'sat": "'ow's'at"},
+    **{"somebody'd": "somebodyd", "twas": "'twas", "yall'll": "y'all'll", "y'allll": "y'all'll"},
+    **{"yall'd've": "y'all'd've", "y'alld've": "y'all'd've", "y'all'dve": "y'all'd've"},
 }
 
 CONTRACTIONS = {word.replace("'", ""): word for word in WITHOUT_APOSTROPHE}

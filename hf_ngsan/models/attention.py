@@ -49,9 +49,7 @@ def attend(
     dtype = states[0].dtype
     if states[0].device.type != "cpu" or dtype not in (torch.float16, torch.bfloat16):
         return interface(module, *states[:-1], position_bias=states[-1], **kwargs)
-    *single, bias = (
-        state.float() if torch.is_tensor(state) and state.is_floating_point() else state for state in states
-    )
+    *single, bias = (one.float() if torch.is_tensor(one) and one.is_floating_point() else one for one in states)
     with torch.autocast("cpu", enabled=False):
         output, weights = interface(module, *single, position_bias=bias, **kwargs)
     return output.to(dtype), None if weights is None else weights.to(dtype)
@@ -322,10 +320,8 @@ class EncoderLayer(TransformerLayer):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        position_bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
-        attended, _ = self.self_attn(
-            hidden_states, attention_mask=attention_mask, position_bias=position_bias, **kwargs
-        )
+        bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
+        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, position_bias=bias, **kwargs)
         hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 

@@ -25,8 +25,7 @@ def word_attention(
 ) -> list[tuple[list[str], np.ndarray]]:
     """Returns the cross-attention over visual tokens for every word of generated captions.
 
-    One teacher-forced pass over the finished captions gives the weights of the decoding steps, whether greedy, sampled
-    or of beams.
+    One teacher-forced pass over the finished captions gives the weights of the decoding steps of any search.
 
     Args:
         model: a captioner of this package, with encoder and decoder in `model.model`.
@@ -112,9 +111,7 @@ def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: i
     """
     weights, boxes = np.asarray(weights, dtype=np.float32), np.asarray(boxes, dtype=np.float32)
     if boxes.shape != (weights.shape[-1], 4):
-        raise ValueError(
-            f"boxes has shape {boxes.shape}; with weights {weights.shape} it must be {(weights.shape[-1], 4)}."
-        )
+        raise ValueError(f"boxes is {boxes.shape}; with weights {weights.shape} it must be {(weights.shape[-1], 4)}.")
     grid = grid_edges(boxes)
     if grid is None:
         return painted(weights, boxes, width, height)

@@ -39,9 +39,7 @@ def refuse_missing_past(
         return  # it has one size from the start, which a mask of any size fits
     past = 0 if cache is None else cache.get_seq_length()
     if isinstance(attention_mask, torch.Tensor) and attention_mask.shape[-1] != past + length:
-        raise ValueError(
-            f"The mask counts {attention_mask.shape[-1]} words; there are {past} cached and {length} given."
-        )
+        raise ValueError(f"The mask counts {attention_mask.shape[-1]} words; {past} are cached and {length} given.")
     if position_ids is not None and past == 0:
         torch_compilable_check(
             position_ids[..., :1] == 0, "The first word given has a later position, but no states of the words before."
@@ -182,15 +180,14 @@ def decoded_outputs(
 ) -> Seq2SeqModelOutput:
     """Runs the decoder over the outputs of an encoder, which may be a tuple; returns the outputs of both as one."""
     encoder = encoder if isinstance(encoder, BaseModelOutput) else BaseModelOutput(*encoder)
-    decoder_outputs = decoder(
-        encoder_hidden_states=encoder.last_hidden_state, encoder_attention_mask=encoder_attention_mask, **inputs
-    )
+    states = encoder.last_hidden_state
+    outputs = decoder(encoder_hidden_states=states, encoder_attention_mask=encoder_attention_mask, **inputs)
     return Seq2SeqModelOutput(
-        last_hidden_state=decoder_outputs.last_hidden_state,
-        cache=decoder_outputs.cache,
-        decoder_hidden_states=decoder_outputs.hidden_states,
-        decoder_attentions=decoder_outputs.attentions,
-        cross_attentions=decoder_outputs.cross_attentions,
+        last_hidden_state=outputs.last_hidden_state,
+        cache=outputs.cache,
+        decoder_hidden_states=outputs.hidden_states,
+        decoder_attentions=outputs.attentions,
+        cross_attentions=outputs.cross_attentions,
         encoder_last_hidden_state=encoder.last_hidden_state,
         encoder_hidden_states=encoder.hidden_states,
         encoder_attentions=encoder.attentions,

@@ -27,8 +27,7 @@ class MCANConfig(ConfigWithVision):
         word_embedding_size (`int`, defaults to 300): dimension of a word vector.
         visual_feature_size (`int`, *optional*): feature dimension of a region; that of the vision encoder, or 2048.
         num_hidden_layers (`int`, defaults to 6): layers L of the encoder (question), and of the decoder (image).
-        reduction_hidden_size (`int`, defaults to 512): hidden units of the attention that reduces words, or regions, to
-            one vector.
+        reduction_hidden_size (`int`, defaults to 512): hidden units of the attention that reduces words or regions.
         num_glimpses (`int`, defaults to 1): attention maps of a reduction; their sums are joined.
         pooled_size (`int`, defaults to 1024): dimension of that vector, and of the fused one.
         geometric_bias (`list[str]`, defaults to `[]`): any of `"content"` (eq. 11), `"query"` (eq. 12) and `"key"`

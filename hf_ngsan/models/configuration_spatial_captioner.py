@@ -21,15 +21,13 @@ class SpatialCaptionerConfig(CaptionerConfig):
         vision_config (`dict` or `VisionConfig`, *optional*): the vision encoder; the paper's frozen VGG-11 if left out.
             `None` for a captioner of visual features.
         visual_feature_size (`int`, *optional*): feature dimension of a grid cell; that of the vision encoder, or 512.
-            Where it differs from `hidden_size`, a linear map comes first (inferred); in the paper both are 512 and
-            there is none.
+            Where it differs from `hidden_size`, a linear map comes first (inferred); in the paper both are 512.
         encoder_layers (`int`, defaults to 2): self-attention layers over the grid.
         decoder_layers (`int`, defaults to 4): layers over the words; `num_hidden_layers` is another name for it.
         intermediate_size (`int`, defaults to 1024): inner dimension d_hidden of the feed-forward blocks.
         dropout (`float`, defaults to 0.1): on caption embeddings and image features, after positions are added to them
             (where exactly is inferred).
-        residual_dropout (`float`, defaults to 0.0): on sublayer outputs and inside the feed-forward blocks, where the
-            paper names none.
+        residual_dropout (`float`, defaults to 0.0): on sublayer outputs and in feed-forward blocks; the paper has none.
         attention_temperature (`str`, defaults to `"key_length"`): divisor of attention scores: `"key_length"`:
             sqrt(d_len + d_attn), eq. 2, with d_len the number of keys that a query may attend to; `"head_dim"`:
             sqrt(d_attn), as in Vaswani et al. 2017.
@@ -79,9 +77,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
     def validate_architecture(self) -> None:
         super().validate_architecture()
         if self.position_embedding == "boxes" and self.hidden_size % 8:
-            raise ValueError(
-                f"position_embedding 'boxes' needs a hidden_size that is a multiple of 8, not {self.hidden_size}."
-            )
+            raise ValueError(f"position_embedding 'boxes' needs a hidden_size divisible by 8, not {self.hidden_size}.")
 
 
 __all__ = ["SpatialCaptionerConfig"]

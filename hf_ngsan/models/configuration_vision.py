@@ -23,8 +23,7 @@ class VisionConfig(HubConfig):
     Args:
         kind (`str`, *optional*): `"grid"`: every cell of a backbone's feature map is a visual token; `"regions"`: the
             queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes; `"frames"`: every frame of a clip
-            is, the cells of its feature map side by side. By default that of the model that `pretrained` names, else
-            `"grid"`.
+            is, its cells side by side. By default that of the model that `pretrained` names, else `"grid"`.
         backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
             names its `model_type`: `ngsan_efficientnet_lite`, `ngsan_resnext` or `ngsan_vgg`, a backbone of
             transformers (`resnet`, `dinov2`, ...) or one registered with `AutoBackbone`, or a patch encoder:
@@ -174,8 +173,9 @@ class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
 
     @property
     def stage_sizes(self) -> dict[str, int]:
-        """Names and channels of the stages, in their order; a subclass adds those before and behind `hidden_sizes`."""
-        return {f"stage{number}": size for number, size in enumerate(self.hidden_sizes, start=1)}
+        """Names and channels of the stages, in their order, the stem first where the configuration has its size."""
+        stem = {"stem": self.embedding_size} if hasattr(self, "embedding_size") else {}
+        return stem | {f"stage{number}": size for number, size in enumerate(self.hidden_sizes, start=1)}
 
     def validate_architecture(self) -> None:
         if len(self.depths) != len(self.hidden_sizes):

@@ -349,9 +349,7 @@ def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> 
     table = torch.zeros(len(required_words), vocab_size, dtype=torch.bool)
     for number, ids in enumerate(required_words):
         if not ids or min(ids) < 0 or max(ids) >= vocab_size:
-            raise ValueError(
-                f"required_words[{number}] is {ids!r:.60}; it must be a list of ids from 0 to {vocab_size - 1}."
-            )
+            raise ValueError(f"required_words[{number}] is {ids!r:.60}; give a list of ids from 0 to {vocab_size - 1}.")
         table[number, list(ids)] = True
     return table
 
@@ -362,9 +360,8 @@ def check_settings(search: str, generation_config: Any) -> None:
         if getattr(generation_config, name, None):
             raise ValueError(f"{search} does not support {name}=True; leave it out.")
     if generation_config.cache_implementation not in (None, "dynamic"):
-        raise ValueError(
-            f"{search} does not support cache_implementation={generation_config.cache_implementation!r}; leave it out."
-        )
+        asked = f"cache_implementation={generation_config.cache_implementation!r}"
+        raise ValueError(f"{search} does not support {asked}; leave it out.")
 
 
 def answer(sequences: torch.Tensor, scores: torch.Tensor, prefix_length: int, generation_config: Any) -> Any:

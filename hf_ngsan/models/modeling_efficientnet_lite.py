@@ -34,10 +34,6 @@ class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
     depths: list[int] | tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1)
     hidden_sizes: list[int] | tuple[int, ...] = (16, 24, 40, 80, 112, 192, 320)
 
-    @property
-    def stage_sizes(self) -> dict[str, int]:
-        return {"stem": self.embedding_size, **super().stage_sizes}
-
 
 KERNEL_SIZES = (3, 3, 5, 3, 5, 5, 3)
 STRIDES = (1, 2, 2, 2, 1, 2, 1)

@@ -96,14 +96,10 @@ class MCANDecoderLayer(MCANEncoderLayer):
         encoder_attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        position_bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
-        attended, _ = self.self_attn(
-            hidden_states, attention_mask=attention_mask, position_bias=position_bias, **kwargs
-        )
+        bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
+        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, position_bias=bias, **kwargs)
         hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
-        attended, _ = self.encoder_attn(
-            hidden_states, encoder_hidden_states, attention_mask=encoder_attention_mask, **kwargs
-        )
+        attended, _ = self.encoder_attn(hidden_states, encoder_hidden_states, encoder_attention_mask, **kwargs)
         hidden_states = self.encoder_attn_norm(hidden_states + self.dropout(attended))
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
@@ -154,10 +150,7 @@ class MCANEncoder(MCANPreTrainedModel):
     """Reads questions: word vectors, an LSTM, which reads padding too, as in the authors' release, and SA units."""
 
     input_modalities = ["text"]
-    _can_record_outputs = {
-        "hidden_states": MCANEncoderLayer,
-        "attentions": SELF_ATTENTIONS,
-    }
+    _can_record_outputs = {"hidden_states": MCANEncoderLayer, "attentions": SELF_ATTENTIONS}
 
     def __init__(self, config: MCANConfig):
         super().__init__(config)
@@ -266,8 +259,7 @@ class MCANModel(MCANPreTrainedModel):
         """Answers questions about images.
 
         Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded behind its
-                words.
+            input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded at its end.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): 1 = word, 0 = padding; by
                 default all but padding tokens is real.
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_words, word_embedding_size)`, *optional*):
@@ -300,15 +292,14 @@ class MCANModel(MCANPreTrainedModel):
             attention_mask = torch.ones(features.shape[0], words.shape[1], dtype=torch.long, device=features.device)
         kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
         question = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
-        image = self.decoder(
-            features, question.last_hidden_state, visual_boxes, visual_attention_mask, attention_mask, **kwargs
-        )
-        question_vector, question_glimpses = self.question_reduction(question.last_hidden_state, attention_mask)
+        words = question.last_hidden_state
+        image = self.decoder(features, words, visual_boxes, visual_attention_mask, attention_mask, **kwargs)
+        question_vector, question_glimpses = self.question_reduction(words, attention_mask)
         image_vector, image_glimpses = self.image_reduction(image.last_hidden_state, visual_attention_mask)
         return MCANOutput(
             last_hidden_state=image.last_hidden_state,
             pooler_output=self.norm(question_vector + image_vector),
-            encoder_last_hidden_state=question.last_hidden_state,
+            encoder_last_hidden_state=words,
             question_glimpses=question_glimpses,
             image_glimpses=image_glimpses,
             encoder_hidden_states=question.hidden_states,
@@ -377,26 +368,16 @@ class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
 
         Args:
             input_ids, ..., pixel_mask: see [`MCANModel`].
-            labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): score in [0, 1] of each
-                answer.
+            labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): scores of answers in [0, 1].
         """
-        outputs = self.model(
-            input_ids,
-            pixel_values,
-            attention_mask,
-            inputs_embeds,
-            visual_features,
-            visual_attention_mask,
-            visual_boxes,
-            pixel_mask,
-            **{**kwargs, "return_dict": True},
-        )
+        words_and_pixels = (input_ids, pixel_values, attention_mask, inputs_embeds)
+        visual = (visual_features, visual_attention_mask, visual_boxes, pixel_mask)
+        outputs = self.model(*words_and_pixels, *visual, **{**kwargs, "return_dict": True})
         logits = self.classifier(outputs.pooler_output)
         loss = None
         if labels is not None:  # summed over the answers
-            loss = nn.functional.binary_cross_entropy_with_logits(
-                logits.float(), labels.to(logits.device, torch.float32), reduction="sum"
-            )
+            targets = labels.to(logits.device, torch.float32)
+            loss = nn.functional.binary_cross_entropy_with_logits(logits.float(), targets, reduction="sum")
             loss = loss if self.config.loss_reduction == "sum" else loss / len(labels)
         shared = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return MCANOutput(loss=loss, logits=logits, **shared)

@@ -23,6 +23,9 @@ from .modeling_base import (
 )
 from .text_encoders import layers_of, make_text_encoder, pretrained_text_weights
 
+PAIR_SETTINGS = ("loss", "margin", "temperature", "hardest_negatives", "negated_positives")
+"""Fields of a configuration, and settings of a training, that are arguments of [`pair_losses`]."""
+
 
 @dataclass
 class MHSANImageFeatures(BaseModelOutputWithPooling):
@@ -30,9 +33,8 @@ class MHSANImageFeatures(BaseModelOutputWithPooling):
 
     `last_hidden_state` `(batch_size, num_regions, hidden_size)` are its cells or regions, `pooler_output` `(batch_size,
     projection_dim)` its embedding, of length 1, and `attentions` one tensor `(batch_size, num_image_heads,
-    num_regions)`, the map of each head; rows sum to 1. `hidden_states` are those of the backbone; `visual_boxes`
-    `(batch_size, num_regions, 4)` and `attention_mask` `(batch_size, num_regions)`, 1 = real, say where cells or
-    regions are.
+    num_regions)`, the map of each head; rows sum to 1. `hidden_states` are the backbone's; `visual_boxes` `(batch_size,
+    num_regions, 4)` and `attention_mask` `(batch_size, num_regions)`, 1 = real, say where cells are.
     """
 
     visual_boxes: torch.Tensor | None = None
@@ -123,8 +125,7 @@ def pair_losses(
     Args:
         is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
         loss, margin, temperature, hardest_negatives: as above, m, T and n.
-        negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides, as the released code of
-            Park et al. 2020 does.
+        negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides, as was released.
     """
     image_of = is_own.long().argmax(0)
     pairs = torch.arange(len(image_of), device=similarities.device)
@@ -140,15 +141,11 @@ def pair_losses(
     if loss == "hardest" and negated_positives:
         other_texts = other_texts.index_put((pairs, pairs), -positives)
         other_images = other_images.index_put((pairs, image_of), -positives)
-    of_texts, of_images = (
-        torch.relu(margin - positives[:, None] + negatives) for negatives in (other_texts, other_images)
-    )
+    of_texts, of_images = (torch.relu(margin - positives[:, None] + others) for others in (other_texts, other_images))
     if loss == "hardest" and hardest_negatives == 1:
         return of_texts.amax(-1) + of_images.amax(-1)
     if loss == "hardest":
-        of_texts, of_images = (
-            of_pair.topk(min(hardest_negatives, of_pair.shape[-1]))[0] for of_pair in (of_texts, of_images)
-        )
+        of_texts, of_images = (pair.topk(min(hardest_negatives, pair.shape[-1]))[0] for pair in (of_texts, of_images))
     return of_texts.sum(-1) + of_images.sum(-1)
 
 
@@ -325,8 +322,7 @@ class MHSANModel(HubPreTrainedModel):
             input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
             attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): all but padding by default.
             token_type_ids (*optional*): for encoders of transformers that take them.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, size)`, *optional*): word vectors in place
-                of words.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, size)`, *optional*): in place of words.
 
         Returns:
             `BaseModelOutputWithPooling` with the text encoder's `last_hidden_state` `(batch_size, length, size)`,
@@ -385,9 +381,8 @@ class MHSANModel(HubPreTrainedModel):
                 are C texts an image, those of one image next to each other.
         """
         kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
-        vision_outputs = self.get_image_features(
-            pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask, **kwargs
-        )
+        visual = (pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask)
+        vision_outputs = self.get_image_features(*visual, **kwargs)
         text_outputs = self.get_text_features(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
         image_embeds, text_embeds = vision_outputs.pooler_output, text_outputs.pooler_output
         similarities = image_embeds @ text_embeds.mT
@@ -414,15 +409,8 @@ class MHSANModel(HubPreTrainedModel):
             raise ValueError(f"The loss needs as many texts for each of {num_images} images, not {num_texts} in all.")
         config = self.config
         of_texts = torch.arange(num_texts, device=similarities.device) // (num_texts // num_images)
-        losses = pair_losses(
-            similarities.float(),
-            torch.arange(num_images, device=similarities.device)[:, None] == of_texts,
-            loss=config.loss,
-            margin=config.margin,
-            temperature=config.temperature,
-            hardest_negatives=config.hardest_negatives,
-            negated_positives=config.negated_positives,
-        )
+        is_own = torch.arange(num_images, device=similarities.device)[:, None] == of_texts
+        losses = pair_losses(similarities.float(), is_own, **{name: getattr(config, name) for name in PAIR_SETTINGS})
         loss = losses.sum() if config.loss_reduction == "sum" else losses.mean()
         for outputs, num_heads in ((vision_outputs, config.num_image_heads), (text_outputs, config.num_text_heads)):
             if num_heads and config.diversity_weight:

@@ -31,8 +31,7 @@ class MHSANTextConfig(HubConfig):
         word_embedding_size (`int`, defaults to 620): dimension of a word vector.
         hidden_size (`int`, defaults to 2400): dimension of an output, of both directions together.
         num_hidden_layers (`int`, defaults to 4): layers of simple recurrent units.
-        bidirectional (`bool`, defaults to `False`): whether each layer reads in both directions, with half the
-            channels each.
+        bidirectional (`bool`, defaults to `False`): each layer reads in both directions, half of the channels each.
         activation (`str`, defaults to `"tanh"`): of the units' memory: `"tanh"`, `"identity"` or `"relu"`.
         dropout (`float`, defaults to 0.25): on the outputs of all layers but the last.
         input_dropout (`float`, defaults to 0.25): on the inputs of all layers' matrix products.
@@ -305,18 +304,10 @@ class MHSANTextModel(HubPreTrainedModel):
     def __init__(self, config: MHSANTextConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.word_embedding_size, config.pad_token_id)
-        self.sru = SRU(
-            config.word_embedding_size,
-            config.hidden_size // 2 if config.bidirectional else config.hidden_size,
-            config.num_hidden_layers,
-            bidirectional=config.bidirectional,
-            activation=config.activation,
-            dropout=config.dropout,
-            input_dropout=config.input_dropout,
-            highway=config.highway,
-            highway_bias=config.highway_bias,
-            scale_x=config.scale_x,
-        )
+        options = ("bidirectional", "activation", "dropout", "input_dropout", "highway", "highway_bias", "scale_x")
+        size = config.hidden_size // 2 if config.bidirectional else config.hidden_size
+        given = {name: getattr(config, name) for name in options}
+        self.sru = SRU(config.word_embedding_size, size, config.num_hidden_layers, **given)
         self.gradient_checkpointing = False
         self.post_init()
 

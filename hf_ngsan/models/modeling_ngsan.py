@@ -25,13 +25,8 @@ class NGSANEncoderLayer(EncoderLayer):
     """Normalized geometry-aware self-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
 
     def __init__(self, config: NGSANConfig):
-        super().__init__(
-            config,
-            make_geometric_bias(config),
-            query_norm=config.query_norm,
-            key_norm=config.key_norm,
-            norm_affine=config.norm_affine,
-        )
+        norms = {name: getattr(config, name) for name in ("query_norm", "key_norm", "norm_affine")}
+        super().__init__(config, make_geometric_bias(config), **norms)
 
 
 class NGSANPreTrainedModel(HubPreTrainedModel):
@@ -44,10 +39,7 @@ class NGSANPreTrainedModel(HubPreTrainedModel):
 class NGSANEncoder(NGSANPreTrainedModel):
     """Encodes a set of visual tokens, whatever their order unless the configuration has temporal positions."""
 
-    _can_record_outputs = {
-        "hidden_states": NGSANEncoderLayer,
-        "attentions": SELF_ATTENTIONS,
-    }
+    _can_record_outputs = {"hidden_states": NGSANEncoderLayer, "attentions": SELF_ATTENTIONS}
 
     def __init__(self, config: NGSANConfig):
         super().__init__(config)
@@ -84,13 +76,9 @@ class NGSANEncoder(NGSANPreTrainedModel):
             hidden_states = hidden_states + sinusoids(places, config.hidden_size).to(hidden_states)
         hidden_states = self.dropout(hidden_states)
         geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
-        bidirectional_mask = create_bidirectional_mask(
-            config=config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
+        mask = create_bidirectional_mask(config=config, inputs_embeds=hidden_states, attention_mask=attention_mask)
         for layer in self.layers:
-            hidden_states = layer(
-                hidden_states, geometry, attention_mask=bidirectional_mask, token_mask=attention_mask, **kwargs
-            )
+            hidden_states = layer(hidden_states, geometry, attention_mask=mask, token_mask=attention_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 

@@ -32,10 +32,7 @@ class NSATransformerPreTrainedModel(HubPreTrainedModel):
 class NSATransformerEncoder(NSATransformerPreTrainedModel):
     """Encodes a text: embeddings times sqrt(hidden_size) plus sinusoids, then layers of normalized self-attention."""
 
-    _can_record_outputs = {
-        "hidden_states": EncoderLayer,
-        "attentions": SELF_ATTENTIONS,
-    }
+    _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": SELF_ATTENTIONS}
 
     def __init__(self, config: NSATransformerConfig):
         super().__init__(config)
@@ -66,11 +63,9 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
         hidden_size = self.config.hidden_size
         positions = sinusoids(positions_of_tokens(inputs_embeds, attention_mask), hidden_size).to(inputs_embeds.dtype)
         hidden_states = self.dropout(inputs_embeds * hidden_size**0.5 + positions)
-        bidirectional_mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
+        mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask=bidirectional_mask, token_mask=attention_mask, **kwargs)
+            hidden_states = layer(hidden_states, attention_mask=mask, token_mask=attention_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
@@ -109,9 +104,7 @@ class NSATransformerModel(NSATransformerPreTrainedModel):
     ) -> Seq2SeqModelOutput:
         """Has the arguments of [`NSATransformerForConditionalGeneration.forward`], without labels."""
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(
-                input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
-            )
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
         return decoded_outputs(
             self.decoder,
             encoder_outputs,

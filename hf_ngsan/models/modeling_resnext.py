@@ -49,10 +49,6 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
     stride_in_1x1: bool = False
     frozen_batch_norm: bool = False
 
-    @property
-    def stage_sizes(self) -> dict[str, int]:
-        return {"stem": self.embedding_size, **super().stage_sizes}
-
 
 class FrozenBatchNorm2d(nn.Module):
     """Batch normalization whose statistics, scale and shift are constants: no parameter, no update, in any mode."""
@@ -124,10 +120,9 @@ class ResNeXtBlock(nn.Module):
         self.reduce = NormalizedConvolution(config, in_channels, width, stride=first)
         self.transform = NormalizedConvolution(config, width, width, 3, second, config.groups)
         self.expand = NormalizedConvolution(config, width, out_channels)
-        changes = stride != 1 or in_channels != out_channels
-        self.shortcut = (
-            NormalizedConvolution(config, in_channels, out_channels, stride=stride) if changes else nn.Identity()
-        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = NormalizedConvolution(config, in_channels, out_channels, stride=stride)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         inner = torch.relu(self.transform(torch.relu(self.reduce(hidden_states))))

@@ -267,10 +267,7 @@ class RSTNetPreTrainedModel(HubPreTrainedModel):
 class RSTNetEncoder(RSTNetPreTrainedModel):
     """Encodes the cells of a grid, or regions with boxes, with the geometry of their pairs (section 3.1 and 3.3)."""
 
-    _can_record_outputs = {
-        "hidden_states": RSTNetEncoderLayer,
-        "attentions": SELF_ATTENTIONS,
-    }
+    _can_record_outputs = {"hidden_states": RSTNetEncoderLayer, "attentions": SELF_ATTENTIONS}
 
     def __init__(self, config: RSTNetConfig):
         super().__init__(config)
@@ -308,12 +305,10 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         if self.geometry is not None:
             boxes = self.boxes_of(hidden_states, visual_boxes, attention_mask)
             geometric_bias = self.geometry(boxes, hidden_states).expand(hidden_states.shape[0], -1, -1, -1)
-        bidirectional_mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
+        mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask)
         positions = positions_of_grid(self.config, hidden_states)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, geometric_bias, positions, attention_mask=bidirectional_mask, **kwargs)
+            hidden_states = layer(hidden_states, geometric_bias, positions, attention_mask=mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
     def boxes_of(
@@ -431,10 +426,8 @@ def competing_finished_beams(given: dict, defaults: GenerationConfig, device: to
     end = given.get("eos_token_id", settings.eos_token_id)
     ends = torch.tensor([end] if isinstance(end, int) else list(end or []), dtype=torch.long, device=device)
     compete = CompetingFinishedBeams(ends, given.get("pad_token_id", settings.pad_token_id))
-    return {
-        "eos_token_id": None,
-        "logits_processor": LogitsProcessorList([*(given.get("logits_processor") or []), compete]),
-    }
+    processors = LogitsProcessorList([*(given.get("logits_processor") or []), compete])
+    return {"eos_token_id": None, "logits_processor": processors}
 
 
 class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditionalGeneration):

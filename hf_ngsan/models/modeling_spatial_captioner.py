@@ -80,10 +80,7 @@ def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> t
 class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
     """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1)."""
 
-    _can_record_outputs = {
-        "hidden_states": SpatialEncoderLayer,
-        "attentions": SELF_ATTENTIONS,
-    }
+    _can_record_outputs = {"hidden_states": SpatialEncoderLayer, "attentions": SELF_ATTENTIONS}
 
     def __init__(self, config: SpatialCaptionerConfig):
         super().__init__(config)
@@ -123,11 +120,9 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         key_counts = None
         if self.config.attention_temperature == "key_length":
             key_counts = token_counts(hidden_states, attention_mask)
-        bidirectional_mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
+        mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask=bidirectional_mask, key_counts=key_counts, **kwargs)
+            hidden_states = layer(hidden_states, attention_mask=mask, key_counts=key_counts, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
@@ -192,8 +187,4 @@ class SpatialCaptionerForConditionalGeneration(SpatialCaptionerPreTrainedModel, 
         self.post_init()
 
 
-__all__ = [
-    "SpatialCaptionerForConditionalGeneration",
-    "SpatialCaptionerModel",
-    "SpatialCaptionerPreTrainedModel",
-]
+__all__ = ["SpatialCaptionerForConditionalGeneration", "SpatialCaptionerModel", "SpatialCaptionerPreTrainedModel"]

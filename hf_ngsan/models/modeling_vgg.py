@@ -21,11 +21,9 @@ class NGSANVGGConfig(ConvolutionalConfig):
 
     Args:
         num_channels (`int`, defaults to 3): channels of the images.
-        depths (`list[int]`, defaults to `[1, 1, 2, 2, 2]`): convolutions of each stage. Between two stages the map is
-            halved.
+        depths (`list[int]`, defaults to `[1, 1, 2, 2, 2]`): convolutions of each stage; the map is halved between two.
         hidden_sizes (`list[int]`, defaults to `[64, 128, 256, 512, 512]`): channels of each stage.
-        use_batch_norm (`bool`, defaults to `False`): normalize after each convolution; wanted for training from
-            scratch.
+        use_batch_norm (`bool`, defaults to `False`): normalize after each convolution, for training from scratch.
         out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps to return, of
             `"stage1"` and so on; the last by default.
     """

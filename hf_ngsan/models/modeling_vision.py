@@ -203,10 +203,7 @@ def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Ten
     x, y = (low + size * steps[:, None]).unbind(-1)  # (B, N, samples) each
     points = torch.stack([x[..., None, :].expand(*x.shape, -1), y[..., None].expand(*y.shape, x.shape[-1])], dim=-1)
     sampled = nn.functional.grid_sample(
-        feature_map,
-        (points * 2 - 1).flatten(2, 3).to(feature_map.dtype),
-        padding_mode="border",
-        align_corners=False,
+        feature_map, (points * 2 - 1).flatten(2, 3).to(feature_map.dtype), padding_mode="border", align_corners=False
     )
     return sampled.mean(-1).mT
 
@@ -267,7 +264,6 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
         )
 
     def maps(self, pixel_values: torch.Tensor, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Returns the maps of some stages by their names."""
         maps, current = {}, pixel_values
         for name, stage in self.stages.items():
             current = stage(current)

@@ -49,9 +49,8 @@ def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
         missing = own.keys() - loaded.keys()
         mismatched = {name for name, weight in loaded.items() if weight.shape != own[name].shape}
     else:
-        model, report = type(backbone).from_pretrained(
-            source, config=backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
-        )
+        options: Any = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        model, report = type(backbone).from_pretrained(source, config=backbone.config, **options)
         loaded, missing = model.state_dict(), {*report["missing_keys"]}
         mismatched = {name for name, *_ in report["mismatched_keys"]}
     wrong = {name for name in missing & own.keys() if not name.startswith(NORMALIZED_OUTPUTS)} | mismatched
@@ -76,9 +75,7 @@ def find_packaged_weights(name: str) -> Path:
 def load_packaged_weights(name: str, config: Any) -> dict[str, torch.Tensor]:
     """Reads the weights of a packaged backbone for a configuration, under this package's names."""
     if config.model_type != NGSANEfficientNetLiteConfig.model_type:  # remote code has several copies of the class
-        raise ValueError(
-            f"{name} has weights of EfficientNet-Lite, but backbone_config is of type {config.model_type}."
-        )
+        raise ValueError(f"{name} has weights of EfficientNet-Lite, but backbone_config is {config.model_type}.")
     weights = torch.load(find_packaged_weights(name), map_location="cpu", weights_only=True)
     return {ours: weights[theirs] for ours, theirs in source_names(config) if theirs in weights}
 

@@ -51,6 +51,7 @@ class CaptioningProcessor(ProcessorMixin):
     """
 
     text_kwargs = {"add_special_tokens": False, "return_token_type_ids": False, "padding": True, "padding_side": "left"}
+    _inputs_behind_boxes = ("attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels")
 
     def __init__(self, image_processor: Any = None, tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
         if tokenizer is None and isinstance(image_processor, PreTrainedTokenizerBase):
@@ -200,8 +201,7 @@ class CaptioningProcessor(ProcessorMixin):
     @property
     def model_input_names(self) -> list[str]:
         pixels = [] if self.image_processor is None else self.image_processor.model_input_names
-        features = ["visual_features", "visual_boxes", "attention_mask"]
-        return [*pixels, *features, "decoder_input_ids", "decoder_attention_mask", "labels"]
+        return [*pixels, "visual_features", "visual_boxes", *self._inputs_behind_boxes]
 
     def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> list[str]:
         files = super().save_pretrained(save_directory, *args, **kwargs)
@@ -270,9 +270,7 @@ def as_array(array: Any, name: str) -> np.ndarray:
     """Returns the array of an image, float32; raises a ValueError without rows, or for values that are not finite."""
     array = np.asarray(array.detach().cpu().float() if isinstance(array, torch.Tensor) else array, dtype=np.float32)
     if array.ndim != 2 or not array.size or not np.isfinite(array).all():
-        raise ValueError(
-            f"{name} has the shape {array.shape}; it must be (num_regions, size), with a region at least, and finite."
-        )
+        raise ValueError(f"{name} has the shape {array.shape}; it must be (num_regions, size), not empty, and finite.")
     return array
 
 
@@ -281,9 +279,7 @@ def boxes_of_regions(regions: Any, width: int, height: int, name: str) -> np.nda
     boxes = as_array(regions, f"regions of {name}")
     size = np.array([width, height, width, height], dtype=np.float32)
     if boxes.shape[1] != 4 or (boxes < -PIXEL_TOLERANCE).any() or (boxes > size + PIXEL_TOLERANCE).any():
-        raise ValueError(
-            f"Regions of {name} are not x1, y1, x2, y2 within its {width} x {height} pixels, turned upright."
-        )
+        raise ValueError(f"Regions of {name} are not x1, y1, x2, y2 within {width} x {height} pixels, turned upright.")
     boxes = (boxes / size).clip(0, 1)
     check_boxes(boxes, len(boxes), name)
     return boxes

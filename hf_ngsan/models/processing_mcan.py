@@ -29,9 +29,8 @@ class MCANProcessor(MHSANProcessor):
         batch = super().__call__(images, text, visual_features, visual_boxes, **kwargs)
         visual = batch.get("visual_features", batch.get("pixel_values"))
         if visual is not None and "input_ids" in batch and len(visual) != len(batch["input_ids"]):
-            raise ValueError(
-                f"There are {len(visual)} images and {len(batch['input_ids'])} questions; give one question an image."
-            )
+            given = f"{len(visual)} images and {len(batch['input_ids'])} questions"
+            raise ValueError(f"There are {given}; give one question an image.")
         return batch
 
 

@@ -13,6 +13,7 @@ class MHSANProcessor(CaptioningProcessor):
     """Turns images into pixels, pads visual features and boxes, tokenizes texts, with any tokenizer."""
 
     text_kwargs = {"padding": True, "return_token_type_ids": False}
+    _inputs_behind_boxes = ("visual_attention_mask", "input_ids", "attention_mask")
 
     def __call__(  # type: ignore[override]
         self,
@@ -68,12 +69,6 @@ class MHSANProcessor(CaptioningProcessor):
                 raise ValueError(f"Text {index}, {texts[index]!r:.40}, has no words; give one at least.")
             if len(ids) + special > longest and not cut:
                 raise ValueError(f"Text {index} has {len(ids) + special} tokens, not {longest}: use truncation=True.")
-
-    @property
-    def model_input_names(self) -> list[str]:
-        pixels = [] if self.image_processor is None else self.image_processor.model_input_names
-        features = ["visual_features", "visual_boxes", "visual_attention_mask"]
-        return [*pixels, *features, "input_ids", "attention_mask"]
 
 
 __all__ = ["MHSANProcessor"]

@@ -55,7 +55,6 @@ def make_text_encoder(config: PreTrainedConfig) -> Any:
 
 
 def layers_of(encoder: Any) -> nn.ModuleList:
-    """Returns the layers of an encoder of transformers."""
     total = encoder.config.num_hidden_layers
     stacks = [one for one in encoder.modules() if isinstance(one, nn.ModuleList) and len(one) == total]
     if len(stacks) != 1:

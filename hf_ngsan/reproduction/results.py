@@ -159,9 +159,7 @@ def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
             other, own = expected.setdefault(key, record[key]), record[key]
             if other != own:
                 parts = ", ".join(sorted(part for part in {*other, *own} if other.get(part) != own.get(part)))
-                raise ConfigError(
-                    f"{planned.folder} has other {name} ({parts}) than this table; choose another --output."
-                )
+                raise ConfigError(f"{planned.folder} has other {name} ({parts}) than the table; give another --output.")
         records[planned.run.name, planned.seed] = record
     return records
 

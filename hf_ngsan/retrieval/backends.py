@@ -70,15 +70,12 @@ def search(
     hits_of_queries: list[list[Hit]] = [[] for _ in queries]
     for number, folder in enumerate(indexes):
         if folder.description.fingerprint != indexes[0].description.fingerprint:
-            raise IndexFolderError(
-                f"{folder.folder} and {indexes[0].folder} are of different models; search each alone."
-            )
+            raise IndexFolderError(f"{folder.folder} and {indexes[0].folder} have different models; search each alone.")
         own_spec = folder.backend if spec is None else spec
         backend = open_backend(folder, own_spec)
         if filter and not own_spec.startswith("milvus:"):
-            raise IndexFolderError(
-                f"{folder.folder} is searched by {own_spec}, which has no filters; index it with --backend milvus:URI."
-            )
+            lack = f"{folder.folder} is searched by {own_spec}, which has no filters"
+            raise IndexFolderError(f"{lack}; index it with --backend milvus:URI.")
         nearest = backend.nearest(queries, top_k, filter)
         for hits, query, (scores, places) in zip(hits_of_queries, queries, nearest, strict=True):
             if len(indexes) > 1:  # backends round in different ways
@@ -102,10 +99,8 @@ def search_current(
     """
     for index in indexes:
         if fingerprint != index.description.fingerprint:
-            raise IndexFolderError(
-                f"{index.folder} was made with another model, {index.description.model}; search it with that one, or "
-                "index the images again."
-            )
+            made = f"{index.folder} was made with another model, {index.description.model}"
+            raise IndexFolderError(f"{made}; search it with that one, or index the images again.")
     try:
         hits = search(indexes, query, top_k, spec, filter)[0]
     except Exception:  # of many types, where shards of two states were read
@@ -174,9 +169,8 @@ class GraphSearch(ExactSearch):
         try:
             from usearch.index import Index
         except ImportError:
-            raise IndexFolderError(
-                'Searching with usearch needs that package; install it with pip install "hf-ngsan[retrieval]".'
-            ) from None
+            needed = 'Searching with usearch needs that package; install it with pip install "hf-ngsan[retrieval]".'
+            raise IndexFolderError(needed) from None
         self.graph_class: Any = Index
         self.graph: Any = None
 
@@ -191,13 +185,8 @@ class GraphSearch(ExactSearch):
             write_folder_atomically(self.index.folder / FOLDER, self.write)
 
     def write(self, folder: Path) -> None:
-        graph = self.graph_class(
-            ndim=self.index.description.dimension,
-            metric="ip",
-            dtype=PRECISION,
-            connectivity=NEIGHBOURS,
-            expansion_add=CANDIDATES_TO_ADD,
-        )
+        sizes = {"connectivity": NEIGHBOURS, "expansion_add": CANDIDATES_TO_ADD}
+        graph = self.graph_class(ndim=self.index.description.dimension, metric="ip", dtype=PRECISION, **sizes)
         with ProgressDisplay("making the graph", self.index.description.num_items) as display:
             for number, embeddings in enumerate(self.index.embeddings()):
                 if len(embeddings):

@@ -162,7 +162,6 @@ class IndexFolder:
         return self.folder / f"shard-{number:06d}"
 
     def shard_items(self, number: int) -> range:
-        """Returns the numbers of the items of a shard."""
         size = self.description.items_per_shard
         return range(number * size, min((number + 1) * size, self.description.num_items))
 

@@ -69,9 +69,8 @@ class MilvusSearch:
         try:
             from pymilvus import MilvusClient
         except ImportError:
-            raise IndexFolderError(
-                'Searching with Milvus needs its client; install it with pip install "hf-ngsan[milvus]".'
-            ) from None
+            needed = 'Searching with Milvus needs its client; install it with pip install "hf-ngsan[milvus]".'
+            raise IndexFolderError(needed) from None
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         with self.asking("start it, or correct the URI"):
@@ -194,10 +193,8 @@ class MilvusSearch:
             params = {"ef": limit}  # as many candidates as answers; Milvus Lite would take 64
         request: dict[str, Any] = {"filter": filter, "consistency_level": "Strong", "timeout": SECONDS_TO_ANSWER}
         with self.asking("correct the filter" if filter else MAKE):
-            search_params = {"metric_type": SCORE, "params": params}
-            answers = self.client.search(
-                self.collection, data=list(queries), search_params=search_params, limit=limit, **request
-            )
+            ranked = {"search_params": {"metric_type": SCORE, "params": params}, "limit": limit}
+            answers = self.client.search(self.collection, data=list(queries), **ranked, **request)
             keys = [[hit["key"] for hit in answer] for answer in answers]
             if any(len(of_query) < wanted for of_query in keys):  # no graph or cells need reach all that match
                 rows = self.client.query(self.collection, output_fields=["key"], limit=most, **request)

@@ -16,9 +16,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as error:
-        raise OSError(
-            f"No server can listen at {host!r}, port {port or 'any'} ({error}); choose another --host or --port."
-        ) from error
+        problem = f"No server can listen at {host!r}, port {port or 'any'} ({error})"
+        raise OSError(f"{problem}; choose another --host or --port.") from error
     # Connections inherit it; asyncio would not set it, and an answer in two parts would wait 40 ms for the other side.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if is_unspecified(listening.getsockname()[0]) and not is_unspecified(host):

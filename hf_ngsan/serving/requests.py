@@ -180,9 +180,8 @@ class RequestReader:
         tokens = asked or usual.max_new_tokens or usual.max_length or DEFAULT_CAPTION_LENGTH
         room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
         if tokens > room and (asked or words):
-            raise RequestError(
-                400, f"max_new_tokens is {tokens}, after {words} words of text; this captioner can write {room} then."
-            )
+            asked = f"max_new_tokens is {tokens}, after {words} words of text"
+            raise RequestError(400, f"{asked}; this captioner can write {room} then.")
         passes = beams + bool(options.get("scores"))  # scores take another pass over the caption
         return passes * (words + tokens)
 
@@ -196,9 +195,8 @@ class RequestReader:
             files.append(content)
             pixels.append(width * height)
             if sum(pixels) > self.limits.pixels:
-                raise RequestError(
-                    413, f"The images have more than {self.limits.pixels} pixels together; send fewer or smaller ones."
-                )
+                size = f"more than {self.limits.pixels} pixels together"
+                raise RequestError(413, f"The images have {size}; send fewer or smaller ones.")
         return [
             await self.in_thread(self.as_input, content, f"image {place}", text, pixels=pixels[place])
             for place, content in enumerate(files)
@@ -244,9 +242,8 @@ def size_of(content: bytes, name: str) -> tuple[int, int]:
             has_scans = image.format in ("JPEG", "MPO") and content.count(START_OF_SCAN) > MAX_SCANS
             is_costly = has_scans or len(image.info.get("exif", b"")) > MAX_EXIF_BYTES
     except Exception as error:  # Pillow's plugins raise anything on damaged data
-        raise RequestError(
-            400, f"{name.capitalize()} is no image of {', '.join(STRANGERS_FORMATS)}, or a damaged one."
-        ) from error
+        known = ", ".join(STRANGERS_FORMATS)
+        raise RequestError(400, f"{name.capitalize()} is no image of {known}, or a damaged one.") from error
     if is_costly:
         raise RequestError(413, f"{name.capitalize()} has too many scans or EXIF data; save it again as a usual image.")
     is_thin = max(width, height) > MAX_ASPECT_RATIO * min(width, height)

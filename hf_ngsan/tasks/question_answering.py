@@ -121,26 +121,22 @@ def collate_questions(
     return batch
 
 
+OF_QUESTIONS = ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id")
 FOLLOWS_FROM_QUESTIONS = {
     **new_models.FOLLOWS_FROM_DATA,
-    **dict.fromkeys(
-        ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id"), "the training questions and answers"
-    ),
+    **dict.fromkeys(OF_QUESTIONS, "the training questions and answers"),
 }
 
 
-def new_question_answerer(
-    config: VisualQuestionAnsweringConfig, rows: Dataset
-) -> tuple[PreTrainedModel, ProcessorMixin]:
+def new_question_answerer(config: VisualQuestionAnsweringConfig, rows: Dataset) -> tuple[Any, ProcessorMixin]:
     """Makes the model and processor of a training config, with the words and answers of the training rows if new."""
     fields, data, task = dict(config.model), config.data, "visual_question_answering"
     if "init_from" in fields:
         return new_models.trained_model(fields, task, FOLLOWS_FROM_QUESTIONS)
     kind = new_models.new_config_class(fields, task, FOLLOWS_FROM_QUESTIONS)
     new_models.set_feature_size(fields, kind, caption_rows.visual_feature_size(image_rows(rows)), data.spec)
-    tokenizer = build_question_tokenizer(
-        column(rows, "question"), min_count=data.min_word_count, max_length=data.max_question_length
-    )
+    limits = {"min_count": data.min_word_count, "max_length": data.max_question_length}
+    tokenizer = build_question_tokenizer(column(rows, "question"), **limits)
     answers = known_answers(rows, data.min_answer_count)
     labels = {"id2label": dict(enumerate(answers)), "label2id": {text: index for index, text in enumerate(answers)}}
     tokens = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
@@ -151,11 +147,7 @@ def new_question_answerer(
 
 
 def predict_answers(
-    model: PreTrainedModel,
-    processor: Any,
-    rows: Dataset,
-    accelerator: Accelerator | None = None,
-    batch_size: int = 64,
+    model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator | None = None, batch_size: int = 64
 ) -> list[tuple[str, float]]:
     """Returns the best answer to each question of [`questions_for`], and its score in [0, 1], in every process."""
     labels: Any = model.config.id2label
@@ -271,16 +263,9 @@ class VisualQuestionAnsweringTask(Task):
         model, processor = new_question_answerer(self.config, rows)
         config: Any = model.config
         self.answers = {text: int(index) for text, index in config.label2id.items()}
-        unanswerable = sum(
-            self.answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers")
-        )
-        logger.info(
-            "%d words, %d answers; %d of %d questions have none of these answers, and are trained without any.",
-            len(processor.tokenizer),
-            len(self.answers),
-            unanswerable,
-            len(rows),
-        )
+        without = sum(self.answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers"))
+        message = "%d words, %d answers; %d of %d questions have none of these answers, and are trained without any."
+        logger.info(message, len(processor.tokenizer), len(self.answers), without, len(rows))
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:

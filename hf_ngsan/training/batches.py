@@ -33,14 +33,8 @@ class MicroBatch(NamedTuple):
 
 def batches_of_rows(rows: Sequence, settings: TrainingSettings) -> Callable[..., EpochSampler]:
     """Returns a function of `epoch`, `num_processes` and `process_index` that makes the batches of an epoch."""
-    return partial(
-        EpochSampler,
-        len(rows),
-        settings.batch_size,
-        seed=settings.seed,
-        drop_last=settings.drop_last,
-        window=shuffle_buffer_of(rows),
-    )
+    options = {"seed": settings.seed, "drop_last": settings.drop_last, "window": shuffle_buffer_of(rows)}
+    return partial(EpochSampler, len(rows), settings.batch_size, **options)
 
 
 def take(rows: Sequence, indices: Iterable[int]) -> list[dict]:
@@ -94,14 +88,8 @@ def update_loader(
     batches: UpdateBatches, first: int, num_workers: int, pin_memory: bool = False
 ) -> Iterator[list[MicroBatch]]:
     """Yields updates `first`, `first + 1`, ... in order, without touching the global random state."""
-    loader = DataLoader(
-        batches,
-        batch_size=None,
-        sampler=range(first, len(batches)),
-        num_workers=num_workers,
-        pin_memory=pin_memory,
-        generator=torch.Generator(),
-    )
+    options: dict[str, Any] = {"num_workers": num_workers, "pin_memory": pin_memory, "generator": torch.Generator()}
+    loader = DataLoader(batches, batch_size=None, sampler=range(first, len(batches)), **options)
     for item in loader:
         if isinstance(item, ValueError | OSError):
             raise item

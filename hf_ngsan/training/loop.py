@@ -26,14 +26,7 @@ from ..io.messages import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
 from .batches import MicroBatch, UpdateBatches, gather_rows, update_loader
 from .config import ConfigError
-from .optimizer import (
-    WeightAverage,
-    freeze,
-    learning_rate_at,
-    load_weights,
-    make_optimizer,
-    trained_weights_of_vision,
-)
+from .optimizer import WeightAverage, freeze, learning_rate_at, load_weights, make_optimizer, trained_weights_of_vision
 from .output_folder import (
     BEST_SCORES,
     HISTORY,
@@ -216,10 +209,8 @@ class TrainingLoop:
 
     def sampler(self, epoch: int = 0) -> EpochSampler:
         """Returns this process's share of every batch of an epoch."""
-        accelerator = self.accelerator
-        return self.make_sampler(
-            epoch=epoch, num_processes=accelerator.num_processes, process_index=accelerator.process_index
-        )
+        own = self.accelerator
+        return self.make_sampler(epoch=epoch, num_processes=own.num_processes, process_index=own.process_index)
 
     def update(self, micro_batches: list[MicroBatch]) -> None:
         """Makes one step of the optimizer on this process's share of a global batch."""

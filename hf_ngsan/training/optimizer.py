@@ -132,14 +132,8 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
         if group:
             factor = 1.0 if rate is None or not settings.learning_rate else rate / settings.learning_rate
             groups.append({"params": [weight for weight in trained if weight in group], "rate_factor": factor})
-    return torch.optim.AdamW(
-        groups,
-        lr=settings.learning_rate,
-        betas=settings.adam_betas,
-        eps=settings.adam_epsilon,
-        weight_decay=settings.weight_decay,
-        fused=fused,
-    )
+    decay: dict[str, Any] = {"betas": settings.adam_betas, "weight_decay": settings.weight_decay}
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon, fused=fused, **decay)
 
 
 def trained_weights_of_vision(model: torch.nn.Module) -> set[torch.nn.Parameter]:

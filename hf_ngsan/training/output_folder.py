@@ -137,9 +137,7 @@ def read_checkpoint(folder: Path, data: dict, trained: TrainedObjects) -> Traini
         if average is not None:
             copy_into(average.tensors, load_file(folder / "average.safetensors"))
     except (RuntimeError, KeyError, OSError, pickle.UnpicklingError) as error:
-        raise CheckpointError(
-            f"{folder} does not fit the model of this training config ({one_sentence(error)})."
-        ) from error
+        raise CheckpointError(f"{folder} does not fit the training config's model ({one_sentence(error)}).") from error
     return TrainingProgress(**state["progress"])
 
 
@@ -184,10 +182,8 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
         )
     changed = load_training_config(file, (), lambda model: type(config)).changes_that_break_resuming(config)
     if changed:
-        raise ConfigError(
-            f"{folder} cannot be resumed: {', '.join(changed)} had another value in {file}; use the value there, or "
-            "--overwrite to start again."
-        )
+        problem = f"{', '.join(changed)} had another value in {file}"
+        raise ConfigError(f"{folder} cannot be resumed: {problem}; use that, or --overwrite to start again.")
 
 
 def prepare_output_folder(config: TrainingConfig, overwrite: bool) -> None:

@@ -221,17 +221,10 @@ def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
     for number, line in enumerate(lines):
         place = 0.0
         for word, value in itertools.islice(rest, len(line.split())):
-            text.text(
-                place / WIDTH,
-                1 - (number + 0.5) / len(lines),
-                word,
-                color="white" if value < 0.6 else INK,
-                family="monospace",
-                fontsize=9,
-                va="center",
-                transform=text.transAxes,
-                bbox={"facecolor": scale(value), "edgecolor": "none", "pad": 2},
-            )
+            frame = {"facecolor": scale(value), "edgecolor": "none", "pad": 2}
+            style: dict[str, Any] = {"family": "monospace", "fontsize": 9, "va": "center", "bbox": frame}
+            at = place / WIDTH, 1 - (number + 0.5) / len(lines)
+            text.text(*at, word, color="white" if value < 0.6 else INK, transform=text.transAxes, **style)
             place += len(word) + 1
     figure.colorbar(ScalarMappable(cmap=scale), ax=picture, label="visualness", shrink=0.8)
     return figure
@@ -322,16 +315,9 @@ def draw_labels(panel: Axes, boxes: np.ndarray, labels: Sequence[str]) -> None:
         free = [area for area in inside if not any(overlap(area, other) for other in taken)]
         area = (free or inside or areas)[0]
         taken.append(area)
-        panel.text(
-            (area[0] + area[2]) / 2,
-            (area[1] + area[3]) / 2,
-            label,
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=INK,
-            bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
-        )
+        frame = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7}
+        centre = (area[0] + area[2]) / 2, (area[1] + area[3]) / 2
+        panel.text(*centre, label, ha="center", va="center", fontsize=8, color=INK, bbox=frame)
 
 
 def overlap(area: Sequence[float], other: Sequence[float]) -> bool:

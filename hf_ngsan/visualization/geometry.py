@@ -42,9 +42,7 @@ def geometric_weights(
 
     encoder: Any = model.get_encoder()
     if "content" not in getattr(model.config, "geometric_bias", ()):
-        raise ValueError(
-            'Only a content-independent bias, "content", is a function of geometry alone; this model has none.'
-        )
+        raise ValueError('Only a content-independent bias, "content", depends on geometry alone; this model has none.')
     dx, dy, dw, dh = np.broadcast_arrays(*(np.asarray(values, dtype=np.float64) for values in (dx, dy, dw, dh)))
     centre = np.stack([dx, dy], axis=-1).reshape(-1, 2)
     half = 0.5 / np.stack([dw, dh], axis=-1).reshape(-1, 2)
@@ -84,23 +82,17 @@ def plot_geometric_weights(
     figure = new_figure(8.4, 3.0)
     panels = figure.subplots(1, len(FIXED), sharex=True, sharey=True)
     top = float(np.percentile(maps, BRIGHTEST)) or 1.0
+    style: dict[str, Any] = {"vmin": 0, "vmax": top, "cmap": "viridis", "interpolation": "bilinear"}
+    style |= {"origin": "upper" if signed else "lower"}  # y grows downwards in images
+    vertical_ends = (MAX_VALUE, lowest) if signed else (lowest, MAX_VALUE)
     for panel, values, value in zip(panels, maps, FIXED, strict=True):
-        image = panel.imshow(
-            values,
-            origin="upper" if signed else "lower",  # y grows downwards in images
-            extent=(lowest, MAX_VALUE, MAX_VALUE, lowest) if signed else (lowest, MAX_VALUE, lowest, MAX_VALUE),
-            vmin=0,
-            vmax=top,
-            cmap="viridis",
-            interpolation="bilinear",
-        )
+        image = panel.imshow(values, extent=(lowest, MAX_VALUE, *vertical_ends), **style)
         panel.set_title(f"{fixed_label} = {value:g}", fontsize=10, color=INK)
         panel.set_xlabel(horizontal, fontsize=10)
         panel.tick_params(labelsize=8)
     panels[0].set_ylabel(vertical, fontsize=10)
-    figure.colorbar(image, ax=list(panels), shrink=0.85, extend="max", label="geometric weight").ax.tick_params(
-        labelsize=8
-    )
+    bar = figure.colorbar(image, ax=list(panels), shrink=0.85, extend="max", label="geometric weight")
+    bar.ax.tick_params(labelsize=8)
     return figure
 
 

@@ -79,13 +79,9 @@ def test_questions_of_a_dataset(of_features, spec, tmp_path, capsys):
 def test_options_that_do_not_belong_together(of_images, of_features, spec, photo, capsys):
     image, data = ["--image", photo], ["--data", spec]
     for options, said in (
-        (["a ball"], "--questions"),
-        ([*image], "question"),
-        (["a ball", *image, *data], "one of --image"),
-        (["a ball", *data], "--image"),
-        (["a ball", *image, "--output", "x.json"], "--data"),
-        ([*data, "--output", photo.parent], "folder"),
-        (["?!", *image], "no words"),
+        *[(["a ball"], "--questions"), ([*image], "question"), (["a ball", *image, *data], "one of --image")],
+        *[(["a ball", *data], "--image"), (["a ball", *image, "--output", "x.json"], "--data")],
+        *[([*data, "--output", photo.parent], "folder"), (["?!", *image], "no words")],
     ):
         assert said in fails(capsys, "answer", "--model", of_images, *options)
     assert "vision encoder" in fails(capsys, "answer", "a ball", *image, "--model", of_features)

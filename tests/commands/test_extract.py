@@ -80,9 +80,7 @@ def test_mistakes_are_errors_of_one_sentence_and_write_nothing(vision, tmp_path,
     Path("empty").mkdir()
     Path("file").touch()
     arguments = {"--images": "photos", "--backbone": vision, "--output": "out", **changes}
-    words = [
-        word for key, value in arguments.items() for word in (key, *([value] if type(value) is not tuple else value))
-    ]
+    words = [word for key, it in arguments.items() for word in (key, *([it] if type(it) is not tuple else it))]
     assert command(*words) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("hf-ngsan: error: ") and message in error

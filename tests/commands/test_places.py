@@ -39,22 +39,16 @@ def test_no_output_replaces_an_input(photos, tmp_path, capsys):
     before = contents(tmp_path)
     image, spec = "photos/0.png", "--data images:photos"
     for command in (
-        f"caption {image} --output {image}",
-        f"caption {image} --output link.png",
-        f"caption {image} photos/1.png --output linked/1.png",
-        "caption photos --output photos/1.png",
-        f"caption {spec} --output photos/metadata.csv",
-        f"caption {image} --save-attention photos",
+        *[f"caption {image} --output {image}", f"caption {image} --output link.png"],
+        *[f"caption {image} photos/1.png --output linked/1.png", "caption photos --output photos/1.png"],
+        *[f"caption {spec} --output photos/metadata.csv", f"caption {image} --save-attention photos"],
         f"answer q --image {image} --model m --save-attention photos",
         "score --predictions results.json --references references.jsonl --per-image results.json",
         "score --predictions results.json --references references.jsonl --per-image references.jsonl",
-        "translate --model m --input text.en --output ./text.en",
-        f"explain --model m {image} dog --figure link.png",
-        f"references {spec} --output photos/metadata.csv",
-        f"evaluate --model m {spec} --output photos/metadata.csv",
+        *["translate --model m --input text.en --output ./text.en", f"explain --model m {image} dog --figure link.png"],
+        *[f"references {spec} --output photos/metadata.csv", f"evaluate --model m {spec} --output photos/metadata.csv"],
         f"evaluate --model m {spec} --output a.json --record a.json",
-        f"evaluate --model m {spec} --record linked/metadata.csv",
-        f"visualness --model m {spec} --figures photos",
+        *[f"evaluate --model m {spec} --record linked/metadata.csv", f"visualness --model m {spec} --figures photos"],
         f"explain --model m {spec} --counterfactual swap --figure photos/0.png",
     ):
         assert "--" in fails(capsys, *command.split()), command

@@ -134,10 +134,7 @@ def printed(capsys, *arguments, **files):
     return capsys.readouterr().out
 
 
-@each_row(
-    ("results_form", "references_form"),
-    [("{}", None), (None, "{}"), ("{}", "{}"), ("val/{}.jpg", "val/{}.jpg")],
-)
+@each_row(("results_form", "references_form"), [("{}", None), (None, "{}"), ("{}", "{}"), ("val/{}.jpg", "val/{}.jpg")])
 def test_image_ids_may_be_strings_in_either_file(files, capsys, results_form, references_form):
     expected = printed(capsys, files)
     if results_form:

@@ -70,15 +70,7 @@ def test_every_option_reaches_the_server(captioner, monkeypatch):
         assert client.get("/health", headers={"Host": host}).status_code == status, host
     assert asked["uvicorn"] == {"log_level": "info", "backlog": 11}
     assert asked["limits"] == ServingLimits(
-        request_bytes=5,
-        images=4,
-        pixels=6,
-        cost=7,
-        seconds=8,
-        connections=9,
-        waiting=10,
-        batch_size=2,
-        wait_ms=3,
+        request_bytes=5, images=4, pixels=6, cost=7, seconds=8, connections=9, waiting=10, batch_size=2, wait_ms=3
     )
 
 

@@ -62,11 +62,7 @@ def interrupted_at(monkeypatch, step, error):
 
 def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):
     command = [
-        "train",
-        "--config",
-        str(config),
-        f"training.output_dir={tmp_path / 'run'}",
-        "training.save_every_steps=1",
+        *["train", "--config", str(config), f"training.output_dir={tmp_path / 'run'}", "training.save_every_steps=1"],
     ]
     with monkeypatch.context() as patched:
         interrupted_at(patched, 2, KeyboardInterrupt())

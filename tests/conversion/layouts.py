@@ -69,9 +69,8 @@ def vgg_map(weights: dict, x: torch.Tensor, plan=VGG_11) -> torch.Tensor:
         if step == "pool":
             x, position = functional.max_pool2d(x, 2), position + 1
             continue
-        x = functional.conv2d(
-            x, weights[f"features.{position}.weight"], weights[f"features.{position}.bias"], padding=1
-        )
+        key = f"features.{position}"
+        x = functional.conv2d(x, weights[f"{key}.weight"], weights[f"{key}.bias"], padding=1)
         if f"features.{position + 1}.running_mean" in weights:
             position += 1
             x = normalize(weights, f"features.{position}", x)

@@ -64,11 +64,7 @@ def test_videos_without_features_are_left_out_counted_and_named(tmp_path):
 
 @each_row(
     ("broken", "named"),
-    [
-        (np.zeros((3, 4, 5), np.float32), "(3, 4, 5)"),
-        (np.full((1, 3, 6), np.nan, np.float32), "nan"),
-        (None, "read"),
-    ],
+    [(np.zeros((3, 4, 5), np.float32), "(3, 4, 5)"), (np.full((1, 3, 6), np.nan, np.float32), "nan"), (None, "read")],
 )
 def test_broken_features_are_refused_by_name(tmp_path, broken, named):
     spec, file = write(tmp_path), tmp_path / "val" / f"{VIDEOS[1]}.npy"

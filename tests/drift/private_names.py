@@ -15,12 +15,8 @@ from typing import Any
 import hf_ngsan
 
 TESTED_WITH = {
-    "accelerate": "accelerate 1.15.0",
-    "argparse": "Python 3.11",
-    "datasets": "datasets 5.2.0",
-    "evaluate": "evaluate 0.4.6",
-    "gradio": "gradio 6.31.0",
-    "torch": "torch 2.13.0",
+    **{"accelerate": "accelerate 1.15.0", "argparse": "Python 3.11", "datasets": "datasets 5.2.0"},
+    **{"evaluate": "evaluate 0.4.6", "gradio": "gradio 6.31.0", "torch": "torch 2.13.0"},
     "transformers": "transformers 5.24.0",
 }
 """The newest versions in which all names were there."""

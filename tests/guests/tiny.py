@@ -25,9 +25,7 @@ CHAT = """{% for message in messages %}{% for part in message['content'] %}
 def photos(number: int = 2, seed: int = 0) -> list[Image.Image]:
     """Images of noise, of several sizes."""
     random = np.random.default_rng(seed)
-    return [
-        Image.fromarray(random.integers(0, 256, (40 + 8 * index, 56, 3), dtype=np.uint8)) for index in range(number)
-    ]
+    return [Image.fromarray(random.integers(0, 256, (40 + 8 * at, 56, 3), dtype=np.uint8)) for at in range(number)]
 
 
 def word_tokenizer(

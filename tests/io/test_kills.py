@@ -48,9 +48,7 @@ def write(*names: str, text: str) -> Callable[[Path], None]:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {
-        file.relative_to(folder).as_posix(): file.read_text() for file in sorted(folder.rglob("*")) if file.is_file()
-    }
+    return {one.relative_to(folder).as_posix(): one.read_text() for one in sorted(folder.rglob("*")) if one.is_file()}
 
 
 def contents_of_whole(folder: Path) -> dict[str, str]:

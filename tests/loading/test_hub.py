@@ -22,24 +22,12 @@ from tests.tables import each_row
 
 REPOSITORY = Path(__file__).parents[2]
 CODE = {
-    "attention.py",
-    "captioning.py",
-    "configuration_captioning.py",
-    "configuration_hub.py",
-    "configuration_ngsan.py",
-    "geometry.py",
-    "modeling_base.py",
-    "modeling_ngsan.py",
-    "parts.py",
-    "pipeline_image_to_text.py",
-    "processing_captioning.py",
-    "processing_ngsan.py",
+    *["attention.py", "captioning.py", "configuration_captioning.py", "configuration_hub.py", "configuration_ngsan.py"],
+    *["geometry.py", "modeling_base.py", "modeling_ngsan.py", "parts.py", "pipeline_image_to_text.py"],
+    *["processing_captioning.py", "processing_ngsan.py"],
 }
 """Of a captioner of visual features."""
-CODE_OF_VISION = {
-    "configuration_vision.py",
-    "modeling_vision.py",
-}
+CODE_OF_VISION = {"configuration_vision.py", "modeling_vision.py"}
 """Of a vision encoder, and of the package's own backbones alone."""
 
 

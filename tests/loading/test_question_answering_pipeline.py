@@ -53,11 +53,7 @@ def test_inputs_of_all_kinds_give_the_same(of_features, rows):
     expected = [of_features(row) for row in rows]
     table = Dataset.from_list([{name: np.asarray(value).tolist() for name, value in row.items()} for row in rows])
     bare = [{name: value for name, value in row.items() if name != "question"} for row in rows[:1]]
-    for found in (
-        of_features(rows, batch_size=2),
-        of_features(iter(rows)),
-        of_features(table, batch_size=3),
-    ):
+    for found in (of_features(rows, batch_size=2), of_features(iter(rows)), of_features(table, batch_size=3)):
         for one, other in zip(found, expected, strict=True):
             assert [answer["answer"] for answer in one] == [answer["answer"] for answer in other]
             np.testing.assert_allclose([a["score"] for a in one], [a["score"] for a in other], atol=1e-5)

@@ -43,9 +43,7 @@ def test_rewards_equal_dictionaries(cider_benchmark, train, references, data):
 def test_the_same_as_the_metric_on_text():
     captions = [["a cat on a mat .", "the cat sleeps ."], ["two dogs run ."], ["a man and a dog ."]]
     predictions = ["a cat on the mat .", "dogs run .", "a man ."]
-    words = {
-        word: i + 10 for i, word in enumerate(" ".join([*chain(*captions), *predictions]).replace(".", "").split())
-    }
+    words = {w: i + 10 for i, w in enumerate(" ".join([*chain(*captions), *predictions]).replace(".", "").split())}
     words["."] = END
     ids = [[[words[w] for w in caption.split()] for caption in image] for image in captions]
     text = CiderD(DocumentFrequency.from_captions(captions, tokenizer=None), tokenizer=None)

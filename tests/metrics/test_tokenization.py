@@ -46,25 +46,20 @@ CASES = [
     ("why?! yes!! no...", "why ?! yes !! no ..."),
     ("smile :) wink ;-) ^_^ cat", "smile :-rrb- wink ;--rrb- ^_^ cat"),
     ("Ben & Jerry's AT&T R&B S&P-500", "ben & jerry 's at&t r&b s&p-500"),
-    ("C++ and C# code", "c++ and c# code"),
-    ("a/b and/or w/o and 24/7", "a/b and/or w/o and 24/7"),
+    *[("C++ and C# code", "c++ and c# code"), ("a/b and/or w/o and 24/7", "a/b and/or w/o and 24/7")],
     ("snow_white *star* ~10 = a|b", "snow_white * star * ~ 10 = a | b"),
     ("2×4 m² 20°C №1 •", "2 × 4 m ² 20 ° c № 1 •"),
     ("naïve café Ångström façade", "naïve café ångström façade"),
-    ("猫が座る кошка γάτα", "猫が座る кошка γάτα"),
-    ("a 🐈 on a mat🙂", "a on a mat"),
+    *[("猫が座る кошка γάτα", "猫が座る кошка γάτα"), ("a 🐈 on a mat🙂", "a on a mat")],
     ("zero\u200bwidth soft\xadhyphen no break", "zero width softhyphen no break"),
     ("١٢ and ３", "١٢ and ３"),
     ("O'Brien y'all o'clock c'mon e'er", "o'brien y' all o'clock c'mon e'er"),
-    ("don`t and rock´n", "do n`t and rock ´ n"),
-    ("a.b.c. A.B. I. He came", "a.b.c. a.b. i . he came"),
+    *[("don`t and rock´n", "do n`t and rock ´ n"), ("a.b.c. A.B. I. He came", "a.b.c. a.b. i . he came")],
     ("Co. Ltd. makes Pty. Ltd. signs", "co. ltd. makes pty. ltd. signs"),
-    ("“A” «B» ‹C› „D“", "`` a '' `` b '' ` c ' „ d ``"),
-    ("f'real d'Arc l'eau", "f ` real d'arc l'eau"),
+    *[("“A” «B» ‹C› „D“", "`` a '' `` b '' ` c ' „ d ``"), ("f'real d'Arc l'eau", "f ` real d'arc l'eau")],
     ("Yahoo! E! OK!", "yahoo ! e ! ok !"),
     ("''double'' ``latex'' 'single'", "'' double '' `` latex '' ` single '"),
-    ("6'2\" tall", "6 ' 2 '' tall"),
-    ("x. The end. y. the end", "x . the end . y. the end"),
+    *[("6'2\" tall", "6 ' 2 '' tall"), ("x. The end. y. the end", "x . the end . y. the end")],
 ]
 PUNCTUATION = ["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
 
@@ -93,13 +88,7 @@ def test_line_ends_are_blanks_and_move_no_caption(end, joined):
 
 def test_joined_captions_depend_on_the_next_one_as_in_the_original():
     captions = [
-        "at 12th Ave S.",
-        "A man waits",
-        "at 12th Ave S.",
-        "two men wait",
-        "it says etc.",
-        "A dog :)",
-        "smile :)",
+        *["at 12th Ave S.", "A man waits", "at 12th Ave S.", "two men wait", "it says etc.", "A dog :)", "smile :)"],
     ]
     alone = ["at 12th ave s.", "a man waits", "at 12th ave s.", "two men wait", "it says etc.", "a dog -rrb-"]
     assert PTBTokenizer().tokenize(captions)[:6] == alone

@@ -17,11 +17,7 @@ from tests.tables import each_row
 PARAMETERS = dict(zip(VARIANTS, (4_652_008, 5_416_680, 6_092_072, 8_197_096, 13_006_568), strict=True))
 """Of the authors' classifiers of 1,000 classes."""
 TINY_RESNEXT = {
-    "embedding_size": 4,
-    "depths": [1, 2, 1],
-    "hidden_sizes": [8, 16, 24],
-    "groups": 2,
-    "width_per_group": 2,
+    **{"embedding_size": 4, "depths": [1, 2, 1], "hidden_sizes": [8, 16, 24], "groups": 2, "width_per_group": 2},
 }
 HEAD = r"_conv_head|_bn1|_fc"
 

@@ -140,12 +140,8 @@ class RSTNetModelTest(CaptionerModelTest, unittest.TestCase):
 
     all_model_classes = (RSTNetModel, RSTNetForConditionalGeneration)
     tester_options = {
-        "with_mask": True,
-        "with_boxes": False,
-        "geometry_fusion": None,
-        "adaptive_attention": False,
-        "encoder_layers": 2,
-        "plain_decoder_layers": 2,
+        **{"with_mask": True, "with_boxes": False, "geometry_fusion": None, "adaptive_attention": False},
+        **{"encoder_layers": 2, "plain_decoder_layers": 2},
     }
 
 

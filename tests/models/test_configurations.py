@@ -182,9 +182,7 @@ WRONG = {
         ),
         ({"adaptive_attention": False, "pretrained_language_model": "folder"}, "pretrained_language_model"),
     ],
-    "rstnet_language_model": [
-        ({"text_encoder_config": {"model_type": "distilbert"}}, "distilbert"),
-    ],
+    "rstnet_language_model": [({"text_encoder_config": {"model_type": "distilbert"}}, "distilbert")],
     "spatial_captioner": [
         ({"attention_temperature": "length"}, "attention_temperature .*'length'.*'head_dim'"),
         ({"position_embedding": "boxes", "hidden_size": 36}, "position_embedding"),
@@ -194,9 +192,7 @@ WRONG = {
         ({"query_norm": "group"}, "query_norm"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings"),
     ],
-    "mcan": [
-        ({"geometric_bias": ["querry"]}, "geometric_bias .*'querry'"),
-    ],
+    "mcan": [({"geometric_bias": ["querry"]}, "geometric_bias .*'querry'")],
     "mhsan": [
         ({"loss": "softest"}, "loss .*'softest'.*'info_nce'"),
         ({"temperature": 0.0}, "temperature"),

@@ -55,23 +55,14 @@ def test_every_source_of_the_same_image(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = path.read_bytes()
     sources = {
-        "image": photo(),
-        "path": path,
-        "text": str(path),
-        "relative": "photo.png",
-        "bytes": data,
-        "bytearray": bytearray(data),
-        "view": memoryview(data),
-        "open bytes": io.BytesIO(data),
+        **{"image": photo(), "path": path, "text": str(path), "relative": "photo.png", "bytes": data},
+        **{"bytearray": bytearray(data), "view": memoryview(data), "open bytes": io.BytesIO(data)},
         "data URL": "data:image/png;base64," + base64.b64encode(data).decode(),
         "datasets, bytes": {"bytes": data, "path": "gone.png"},
-        "datasets, path": {"bytes": None, "path": str(path)},
-        "array": PIXELS,
+        **{"datasets, path": {"bytes": None, "path": str(path)}, "array": PIXELS},
         "channels first": np.moveaxis(PIXELS, -1, 0),
         "tensor": torch.from_numpy(np.moveaxis(PIXELS, -1, 0).copy()),
-        "int64": PIXELS.astype(np.int64),
-        "floats": PIXELS / 255,
-        "float tensor": torch.from_numpy(PIXELS / 255),
+        **{"int64": PIXELS.astype(np.int64), "floats": PIXELS / 255, "float tensor": torch.from_numpy(PIXELS / 255)},
         "uint16": PIXELS.astype(np.uint16) * 257,
     }
     with path.open("rb") as file:
@@ -103,12 +94,7 @@ def test_16_bits_are_scaled_not_clipped():
     image = Image.fromarray(deep)
     assert image.mode == "I;16"
     for source in (
-        image,
-        encoded(image),
-        encoded(image, "TIFF"),
-        deep,
-        Image.fromarray(deep.astype(np.int32)),
-        deep / 65535,
+        *[image, encoded(image), encoded(image, "TIFF"), deep, Image.fromarray(deep.astype(np.int32)), deep / 65535],
     ):
         np.testing.assert_array_equal(pixels_of(source), expected)
     shallow = np.asarray(photo().convert("L"))
@@ -121,14 +107,8 @@ def test_16_bits_are_scaled_not_clipped():
 @each_row("orientation", range(1, 9))
 def test_exif_rotation_is_applied(orientation):
     undo = [
-        None,
-        Image.Transpose.FLIP_LEFT_RIGHT,
-        Image.Transpose.ROTATE_180,
-        Image.Transpose.FLIP_TOP_BOTTOM,
-        Image.Transpose.TRANSPOSE,
-        Image.Transpose.ROTATE_90,
-        Image.Transpose.TRANSVERSE,
-        Image.Transpose.ROTATE_270,
+        *[None, Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.ROTATE_180, Image.Transpose.FLIP_TOP_BOTTOM],
+        *[Image.Transpose.TRANSPOSE, Image.Transpose.ROTATE_90, Image.Transpose.TRANSVERSE, Image.Transpose.ROTATE_270],
     ][orientation - 1]
     stored = photo() if undo is None else photo().transpose(undo)
     exif = Image.Exif()
@@ -160,21 +140,12 @@ def test_what_is_no_image_is_named(tmp_path):
     nan = np.full((20, 20, 3), 0.5)
     nan[3, 4] = np.nan
     cases = {
-        "cut off": jpeg[: len(jpeg) // 2],
-        "nothing": b"",
-        "text": b"a photo of a dog\n",
-        "bomb": encoded(Image.new("1", (20000, 20000))),
-        "folder": tmp_path,
-        "missing": tmp_path / "missing.jpg",
+        **{"cut off": jpeg[: len(jpeg) // 2], "nothing": b"", "text": b"a photo of a dog\n"},
+        **{"bomb": encoded(Image.new("1", (20000, 20000))), "folder": tmp_path, "missing": tmp_path / "missing.jpg"},
         "a URL in a row": {"bytes": None, "path": "http://localhost:9/photo.jpg"},
-        "mapping": {"pixels": 3},
-        "none": None,
-        "NaN": nan,
-        "2 dimensions too many": np.zeros((1, 20, 20, 3)),
-        "5 channels": torch.zeros(5, 20, 20),
-        "large floats": np.full((20, 20), 200.0),
-        "negative": np.full((20, 20), -1),
-        "large": np.full((20, 20), 256),
+        **{"mapping": {"pixels": 3}, "none": None, "NaN": nan, "2 dimensions too many": np.zeros((1, 20, 20, 3))},
+        **{"5 channels": torch.zeros(5, 20, 20), "large floats": np.full((20, 20), 200.0)},
+        **{"negative": np.full((20, 20), -1), "large": np.full((20, 20), 256)},
     }
     for case, source in cases.items():
         with pytest.raises(ImageError) as caught:

@@ -15,17 +15,9 @@ from tests.tables import each_row
 VGG = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
 SMALL_RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "layer_type": "basic"}
 SMALL_DETECTOR = {
-    "d_model": 32,
-    "encoder_hidden_dim": 32,
-    "encoder_in_channels": [16, 24, 32],
-    "decoder_in_channels": [32, 32, 32],
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "decoder_layers": 2,
-    "num_queries": 20,
-    "num_labels": 3,
+    **{"d_model": 32, "encoder_hidden_dim": 32, "encoder_in_channels": [16, 24, 32]},
+    **{"decoder_in_channels": [32, 32, 32], "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "encoder_attention_heads": 4},
+    **{"decoder_attention_heads": 4, "decoder_layers": 2, "num_queries": 20, "num_labels": 3},
 }
 
 

@@ -13,14 +13,8 @@ from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.models.tiny import one_image, random_images, tiny_processor
 
 CAPTIONS = [
-    "a red ball",
-    "the box is near the ring",
-    "two balls",
-    "a ring and a large box",
-    "the blue ball is left of the ring",
-    "a small box",
-    "two rings above the box",
-    "a green ball on a box",
+    *["a red ball", "the box is near the ring", "two balls", "a ring and a large box"],
+    *["the blue ball is left of the ring", "a small box", "two rings above the box", "a green ball on a box"],
 ]
 CAPTIONERS = {"ngsan": tiny, "rstnet": rstnet, "spatial_captioner": spatial_captioner}
 

@@ -22,13 +22,8 @@ def pretrained_vision(source, **fields) -> VisionModel:
 
 def tiny_config(**changes) -> NGSANConfig:
     sizes = {
-        "vocab_size": len(WORDS) + 4,
-        "visual_feature_size": FEATURE_SIZE,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 48,
-        "geometry_hidden_size": 8,
+        **{"vocab_size": len(WORDS) + 4, "visual_feature_size": FEATURE_SIZE, "hidden_size": 32},
+        **{"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "geometry_hidden_size": 8},
     }
     return NGSANConfig(**{**sizes, **changes})
 

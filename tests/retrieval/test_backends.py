@@ -56,10 +56,7 @@ def names_of(hits) -> list[list[str]]:
     return [[hit.name for hit in of_query] for of_query in hits]
 
 
-@pytest.fixture(
-    params=["usearch", "milvus:{folder}/milvus.db"],
-    ids=lambda spec: spec.partition("/")[0],
-)
+@pytest.fixture(params=["usearch", "milvus:{folder}/milvus.db"], ids=lambda spec: spec.partition("/")[0])
 def spec(request, tmp_path):
     pytest.importorskip("usearch" if "usearch" in request.param else "milvus_lite", reason="needs an extra")
     return request.param.format(folder=tmp_path)

@@ -15,11 +15,7 @@ from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.tables import each_row
 
 CONTRACTS = {
-    "later words",
-    "padded words",
-    "padded visual tokens",
-    "other images of the batch",
-    "order of regions",
+    *["later words", "padded words", "padded visual tokens", "other images of the batch", "order of regions"],
     "step by step",
 }
 CAPTIONERS = {

@@ -25,12 +25,8 @@ BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1],
 VISION = {"backbone_config": BACKBONE, "grid_size": [4, 4], "frozen": False}
 PIXELS = {"spec": "scenes:size=30,seed=3,images=true,image_size=32", "image_size": 32}
 SPATIAL = {
-    "model_type": "spatial_captioner",
-    "hidden_size": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
+    **{"model_type": "spatial_captioner", "hidden_size": 16, "encoder_layers": 1, "decoder_layers": 1},
+    **{"num_attention_heads": 2, "intermediate_size": 32},
 }
 
 

@@ -13,14 +13,8 @@ from .tiny import TRAINING
 
 SIZE = 6
 MODEL = {
-    "model_type": "mcan",
-    "word_embedding_size": 8,
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "reduction_hidden_size": 8,
-    "pooled_size": 16,
+    **{"model_type": "mcan", "word_embedding_size": 8, "hidden_size": 16, "num_hidden_layers": 1},
+    **{"num_attention_heads": 2, "intermediate_size": 24, "reduction_hidden_size": 8, "pooled_size": 16},
     "geometry_hidden_size": 4,
 }
 COLUMNS = Features(

@@ -42,9 +42,7 @@ def test_padding_has_no_share():
     model, processor = tiny_model(), tiny_processor()
     words = dict(processor(text=TEXT))
     features = random_features([4])
-    longer = {
-        name: torch.nn.functional.pad(value, (0, 0, 0, 3)[-2 * (value.ndim - 1) :]) for name, value in features.items()
-    }
+    longer = {name: torch.nn.functional.pad(it, (0, 0, 0, 3)[-2 * (it.ndim - 1) :]) for name, it in features.items()}
     padded = {name: torch.nn.functional.pad(value, (0, 2)) for name, value in words.items()}
     match, expected = (
         explain_match(model, processor.tokenizer, inputs) for inputs in (longer | padded, features | words)

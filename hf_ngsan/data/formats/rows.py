@@ -45,11 +45,7 @@ class ConversionPlan:
     @property
     def columns(self) -> Features:
         columns = caption_features(
-            max(self.feature_size, 1),
-            dtype=self.dtype,
-            boxes=self.has_boxes,
-            size=self.has_sizes,
-            split=self.has_split,
+            max(self.feature_size, 1), dtype=self.dtype, boxes=self.has_boxes, size=self.has_sizes, split=self.has_split
         )
         if not self.has_captions:
             del columns["captions"]
@@ -58,11 +54,7 @@ class ConversionPlan:
         return columns
 
     def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
-        found = {
-            "has_boxes": "visual_boxes" in row,
-            "has_sizes": size is not None,
-            "has_names": not is_numbered,
-        }
+        found = {"has_boxes": "visual_boxes" in row, "has_sizes": size is not None, "has_names": not is_numbered}
         if not self.is_known:
             self.is_known = True
             self.feature_size = row["visual_features"].shape[1]
@@ -71,9 +63,7 @@ class ConversionPlan:
         for name, has in found.items():
             if has != getattr(self, name):
                 what = name.removeprefix("has_")
-                raise DataError(
-                    f"{where}: the image has {'' if has else 'no '}{what}, unlike those before; convert them apart."
-                )
+                raise DataError(f"{where}: it has {'' if has else 'no '}{what}, unlike the others; convert them apart.")
 
 
 @dataclass
@@ -137,9 +127,8 @@ class RowMaker:
         with np.errstate(over="ignore"):
             stored = row["visual_features"].astype(self.plan.dtype)
         if not np.isfinite(stored).all():
-            raise DataError(
-                f"{where}: features reach {np.abs(features).max():g}, beyond {self.plan.dtype}; try --dtype float32."
-            )
+            largest = np.abs(features).max()
+            raise DataError(f"{where}: features reach {largest:g}, beyond {self.plan.dtype}; try --dtype float32.")
         return {**row, "visual_features": stored}
 
 

@@ -1,7 +1,6 @@
 """Synthetic scenes: coloured shapes, features of appearance alone, captions decided by geometry alone, and scores.
 
-Every scene has one square, the landmark, and captions that relate other objects to it. The relation depends on geometry
-alone:
+Every scene has one square, the landmark, and captions that relate others to it. The relation depends on geometry alone:
 
 1. a fair coin draws the answer of each family in the captions, for example `left of` or `right of`;
 2. layouts are drawn until one fits the coins;
@@ -203,7 +202,8 @@ def lay_out(number: int, coins: dict[str, int], random: np.random.Generator) -> 
         boxes = propose_layouts(number, coins, random)
         boxes = boxes[np.all((boxes >= 0) & (boxes <= 1), axis=(1, 2))]  # within the canvas
         boxes = boxes[touch_as_meant(boxes, coins)]
-        boxes = boxes[show_answers(boxes, coins)]
+        answers = answer_families(boxes, boxes[:, :1])
+        boxes = boxes[np.all([(answers[family] == coin).any(axis=1) for family, coin in coins.items()], axis=0)]
         if len(boxes):
             return boxes[0]
 
@@ -258,11 +258,6 @@ def touch_as_meant(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:
     if "contact" in coins:
         meant[0, 1] = meant[1, 0] = True
     return ((distances.max(axis=-1) >= GAP) | meant).all(axis=(1, 2))
-
-
-def show_answers(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:
-    answers = answer_families(boxes, boxes[:, :1])
-    return np.all([(answers[family] == coin).any(axis=1) for family, coin in coins.items()], axis=0)
 
 
 def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":

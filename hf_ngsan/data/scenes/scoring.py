@@ -50,9 +50,7 @@ def relation_prompts(row: Row) -> list[RelationPrompt]:
 def prompt_of(caption: str) -> RelationPrompt:
     statement = Statement.parse(caption)
     if statement is None or statement.caption != caption:
-        raise DataError(
-            f"{caption!r} is not a caption of the scenes; prompts exist for rows of load_data('scenes', …)."
-        )
+        raise DataError(f"{caption!r} is not a caption of the scenes; prompts exist for rows of load_data('scenes').")
     return RelationPrompt(statement.prompt, statement.relation, caption, statement.family.name, statement.family.group)
 
 

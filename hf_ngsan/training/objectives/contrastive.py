@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from ...models.modeling_mhsan import diversity_penalty, pair_losses
+from ...models.modeling_mhsan import PAIR_SETTINGS, diversity_penalty, pair_losses
 from ..batches import MicroBatch
 from ..config import setting
 from ..task import Objective, Update
@@ -87,9 +87,8 @@ class Contrastive(Objective):
             if self.settings.loss_reduction == "sum":
                 losses = losses * len(losses)
             trained = [parameter for parameter in self.parameters if parameter.requires_grad]
-            image_gradients, text_gradients, *others = torch.autograd.grad(
-                losses.sum(), (all_images, all_texts, *trained), materialize_grads=True
-            )
+            leaves = (all_images, all_texts, *trained)
+            image_gradients, text_gradients, *others = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
         nearest = (all_images.detach() @ all_texts.detach().mT).argmax(0)
         recalled = (all_image_rows[nearest] == all_text_rows).float()
 
@@ -133,8 +132,7 @@ class Contrastive(Objective):
         return images + texts + penalty + others, statistics
 
     def losses_of_settings(self, similarities: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
-        names = ("loss", "margin", "temperature", "hardest_negatives", "negated_positives")
-        return pair_losses(similarities, is_own, **{name: getattr(self.settings, name) for name in names})
+        return pair_losses(similarities, is_own, **{name: getattr(self.settings, name) for name in PAIR_SETTINGS})
 
     def diversity(self, outputs: Any, num_pairs: int) -> dict[str, torch.Tensor]:
         """Returns the diversity penalty of each side that has attention heads, as a sum over the pairs."""

@@ -12,6 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
 from ...models.decoding import StepwiseDecoder
+from ...models.text_scores import behind_end
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,10 @@ class Policy:
         return logits
 
     def generation_config(self, num_beams: int = 1) -> GenerationConfig:
-        return GenerationConfig(
-            max_new_tokens=self.max_new_tokens,
-            num_beams=num_beams,
-            num_return_sequences=num_beams,
-            suppress_tokens=list(self.suppressed_tokens) or None,
-            eos_token_id=self.eos_token_id,
-            pad_token_id=self.pad_token_id,
-            bos_token_id=self.start_token_id,
-            decoder_start_token_id=self.start_token_id,
-        )
+        own = {name: getattr(self, name) for name in ("max_new_tokens", "eos_token_id", "pad_token_id")}
+        own |= dict.fromkeys(("bos_token_id", "decoder_start_token_id"), self.start_token_id)
+        own |= dict.fromkeys(("num_beams", "num_return_sequences"), num_beams)
+        return GenerationConfig(suppress_tokens=list(self.suppressed_tokens) or None, **own)
 
 
 @lru_cache(maxsize=16)
@@ -144,6 +139,4 @@ def search(
 
 def labels_of(samples: torch.Tensor, eos_token_id: int) -> torch.Tensor:
     """Returns samples `(R, T)` with -100 after the end token, which itself stays."""
-    is_end = samples == eos_token_id
-    after_end = is_end.long().cumsum(-1) - is_end.long() > 0
-    return samples.masked_fill(after_end, IGNORED_LABEL)
+    return samples.masked_fill(behind_end(samples, eos_token_id), IGNORED_LABEL)

@@ -143,9 +143,7 @@ class CaptionRewards:
                 raise RewardError("The reward clip_score needs the argument clip_score, which scores captions.")
             parts["clip_score"] = self.clip_score(captions, images)
         references = [self.texts[image] for image in images] if self.functions else []
-        return parts | {
-            name: call_function(name, self.functions[name], captions, references) for name in self.functions
-        }
+        return parts | {key: call_function(key, self.functions[key], captions, references) for key in self.functions}
 
     def prepare_references(self) -> PreparedReferences:
         flat = [text for texts in self.texts for text in texts]
@@ -248,8 +246,6 @@ def call_function(
         returned = returned.detach().cpu().double()  # NumPy has no bfloat16
     values = np.asarray(returned, dtype=np.float64)
     if values.shape != (len(captions),) or not (np.abs(values) <= np.finfo(np.float32).max).all():
-        raise RewardError(
-            f"Reward function {name} must return {len(captions)} finite numbers, one for each caption, not "
-            f"{returned!r:.200}."
-        )
+        expected = f"{len(captions)} finite numbers, one for each caption"
+        raise RewardError(f"Reward function {name} must return {expected}, not {returned!r:.200}.")
     return torch.from_numpy(values)

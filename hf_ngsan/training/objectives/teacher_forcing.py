@@ -80,13 +80,9 @@ class TeacherForcing(Objective):
             kept[:, 0] = True
             inputs["decoder_input_ids"] = words.where(kept, self.unknown_token_id)
         logits = self.logits(model, inputs)
-        losses = functional.cross_entropy(
-            logits.flatten(0, 1).float(),
-            labels.flatten(),
-            ignore_index=IGNORED_LABEL,
-            reduction="none",
-            label_smoothing=self.label_smoothing,
-        )
+        options: dict[str, Any] = {"ignore_index": IGNORED_LABEL, "label_smoothing": self.label_smoothing}
+        flat = logits.flatten(0, 1).float()
+        losses = functional.cross_entropy(flat, labels.flatten(), reduction="none", **options)
         if self.distillation is not None and taught is not None:
             share = self.distillation.weight
             losses = (1 - share) * losses + share * self.distillation.losses(logits, taught).flatten()

@@ -81,9 +81,7 @@ def test_images_without_annotations_are_left_out_and_listed(tmp_path):
 
 def test_flickr_features_are_named_by_file(tmp_path):
     names = (1007, 1012, 391896)
-    images = [
-        image_of(0, place, cocoid=None, filename=f"{name}.jpg", split="train") for place, name in enumerate(names)
-    ]
+    images = [image_of(0, at, cocoid=None, filename=f"{name}.jpg", split="train") for at, name in enumerate(names)]
     cocobu = write_cocobu(tmp_path / "flickr")
     for image_id, name in zip(SIZES, names, strict=True):
         for part, suffix in (("att", "npz"), ("box", "npy")):

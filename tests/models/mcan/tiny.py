@@ -20,18 +20,9 @@ VISION = {
 
 def tiny_config(**changes) -> MCANConfig:
     sizes = {
-        "vocab_size": VOCAB_SIZE,
-        "word_embedding_size": 10,
-        "visual_feature_size": FEATURE_SIZE,
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 24,
-        "reduction_hidden_size": 12,
-        "num_glimpses": 2,
-        "pooled_size": 20,
-        "geometry_hidden_size": 6,
-        "id2label": dict(enumerate(ANSWERS)),
+        **{"vocab_size": VOCAB_SIZE, "word_embedding_size": 10, "visual_feature_size": FEATURE_SIZE, "hidden_size": 16},
+        **{"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "reduction_hidden_size": 12},
+        **{"num_glimpses": 2, "pooled_size": 20, "geometry_hidden_size": 6, "id2label": dict(enumerate(ANSWERS))},
         "label2id": {answer: index for index, answer in enumerate(ANSWERS)},
     }
     return MCANConfig(**{**sizes, **changes})

@@ -15,13 +15,8 @@ VISION = {
 }
 TEXT = {"vocab_size": VOCAB_SIZE, "word_embedding_size": 10, "hidden_size": 16, "num_hidden_layers": 2}
 BERT = {
-    "model_type": "bert",
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 32,
+    **{"model_type": "bert", "vocab_size": VOCAB_SIZE, "hidden_size": 16, "num_hidden_layers": 2},
+    **{"num_attention_heads": 2, "intermediate_size": 20, "max_position_embeddings": 32},
 }
 
 

@@ -12,11 +12,7 @@ REPRESENTATIVES = {
     "absolute": {"geometric_bias": [], "absolute_geometry": True},
     "batch-normalized": {"query_norm": "batch", "key_norm": "layer", "norm_affine": True},
     "everything": {
-        "key_norm": "instance",
-        "norm_affine": True,
-        "geometric_bias": ["content", "query", "key"],
-        "absolute_geometry": True,
-        "geometry_features": "signed",
-        "tie_word_embeddings": True,
+        **{"key_norm": "instance", "norm_affine": True, "geometric_bias": ["content", "query", "key"]},
+        **{"absolute_geometry": True, "geometry_features": "signed", "tie_word_embeddings": True},
     },
 }

@@ -6,13 +6,7 @@ from hf_ngsan.models.configuration_nsa_transformer import NSATransformerConfig
 from hf_ngsan.models.modeling_nsa_transformer import NSATransformerForConditionalGeneration
 from tests.models.tiny import make_lively
 
-SIZES = {
-    "vocab_size": 30,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 24,
-}
+SIZES = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
 VARIANTS = {
     "Transformer": {"query_norm": None},
     "NSA": {},

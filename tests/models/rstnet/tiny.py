@@ -9,13 +9,8 @@ from tests.models.tiny import FEATURE_SIZE, WORDS, make_lively, make_talkative
 
 VOCAB_SIZE = len(WORDS) + 4
 TEXT_ENCODER = {
-    "model_type": "bert",
-    "vocab_size": 40,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 64,
+    **{"model_type": "bert", "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2},
+    **{"intermediate_size": 20, "max_position_embeddings": 64},
 }
 SIZES = {"vocab_size": VOCAB_SIZE, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
 OUR_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}

@@ -12,14 +12,8 @@ VISION = {"backbone_config": {"model_type": "ngsan_vgg", "depths": [1, 1], "hidd
 
 def tiny_config(**changes) -> SpatialCaptionerConfig:
     sizes = {
-        "vocab_size": len(WORDS) + 4,
-        "vision_config": None,
-        "visual_feature_size": FEATURE_SIZE,
-        "hidden_size": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 3,
-        "num_attention_heads": 4,
-        "intermediate_size": 48,
+        **{"vocab_size": len(WORDS) + 4, "vision_config": None, "visual_feature_size": FEATURE_SIZE, "hidden_size": 32},
+        **{"encoder_layers": 2, "decoder_layers": 3, "num_attention_heads": 4, "intermediate_size": 48},
     }
     return SpatialCaptionerConfig(**{**sizes, **changes})
 

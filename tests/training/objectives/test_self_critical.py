@@ -166,12 +166,8 @@ def test_statistics_are_sums_over_slow_loops():
 @each_row(
     ("one_process", "micro_batches", "settings", "times"),
     [
-        (True, 1, {}, 1),
-        (False, 1, {}, 2),
-        (True, 2, {}, 4),
-        (True, 1, {"dropout": True}, 2),
-        (False, 2, {"freeze_encoder": True}, 2),
-        (False, 1, {"freeze_encoder": True, "dropout": True}, 1),
+        *[(True, 1, {}, 1), (False, 1, {}, 2), (True, 2, {}, 4), (True, 1, {"dropout": True}, 2)],
+        *[(False, 2, {"freeze_encoder": True}, 2), (False, 1, {"freeze_encoder": True, "dropout": True}, 1)],
     ],
 )
 def test_images_are_encoded_once_where_the_loss_can_have_their_states(

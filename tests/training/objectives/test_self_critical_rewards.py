@@ -23,12 +23,8 @@ REFERENCES = [
 TOKENIZER = build_tokenizer([text for texts in REFERENCES for text in texts], min_count=1)
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 SAMPLES = [
-    (0, "a cat sits on a mat"),
-    (3, "a dog sits on the red grass"),
-    (1, "two dogs run"),
-    (0, "a cat sits on a mat"),
-    (2, "grass"),
-    (1, "two brown dogs run on the red grass and a mat"),
+    *[(0, "a cat sits on a mat"), (3, "a dog sits on the red grass"), (1, "two dogs run"), (0, "a cat sits on a mat")],
+    *[(2, "grass"), (1, "two brown dogs run on the red grass and a mat")],
 ]
 
 

@@ -52,12 +52,8 @@ def slow_divergence(scores, taught, temperature):
 @each_row(
     ("smoothing", "caption_weights", "weight", "temperature"),
     [
-        (0.0, None, None, 1.0),
-        (0.1, None, None, 1.0),
-        (0.0, [0.5, 2.0, 0.0], None, 1.0),
-        (0.1, [0.5, 1.0, 2.0], 0.3, 1.0),
-        (0.1, [0.5, 1.0, 2.0], 0.5, 2.0),
-        (0.0, None, 1.0, 0.7),
+        *[(0.0, None, None, 1.0), (0.1, None, None, 1.0), (0.0, [0.5, 2.0, 0.0], None, 1.0)],
+        *[(0.1, [0.5, 1.0, 2.0], 0.3, 1.0), (0.1, [0.5, 1.0, 2.0], 0.5, 2.0), (0.0, None, 1.0, 0.7)],
         (0.1, None, 0.0, 1.0),
     ],
 )
