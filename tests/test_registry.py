@@ -98,7 +98,8 @@ def test_questions_have_a_pipeline(tmp_path):
         pipeline("visual-question-answering", model=model, processor=processor),
     ):
         assert type(pipe) is hf_ngsan.VisualQuestionAnsweringPipeline
-        assert pipe(asked) == pipe(image=PHOTOS[0], question="Is there a ball?") == expected
+        for answers in (pipe(asked), pipe(image=PHOTOS[0], question="Is there a ball?")):
+            assert answers == [{**answer, "score": pytest.approx(answer["score"])} for answer in expected]
 
 
 def test_registering_again_changes_nothing():

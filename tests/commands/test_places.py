@@ -81,7 +81,7 @@ def test_missing_files_are_told_before_a_model_is_loaded(photos, tmp_path, capsy
         ("search gone.index --image gone.jpg", "gone.jpg"),
         ("translate --model m --input gone.en", "gone.en"),
         ("export --model m --output photos", "photos"),
-        ("calibrate --model ngsan-photos --data scenes --dual-encoder ./gone", "gone"),
+        ("calibrate --model gone --data scenes", "gone"),
     ):
         assert named in fails(capsys, *command.split()), command
 

@@ -43,9 +43,10 @@ def test_small_graphs_compute_the_same(tmp_path):
     halved = 2 * (weights["kernel"].size + weights["linear"].size)
     assert size - file.stat().st_size == pytest.approx(halved, abs=500)
     onnx.save(model, str(file))
-    tensors = {("file", "first"): weights["linear"].T.astype(np.float16), ("file", "second"): weights["fine"]}
-    places = {"graph.linear": ("file", "first", True), "fine": ("file", "second", False)}
-    assert small_graphs.leave_weights_out(file, tensors) == places
-    assert run(**{"graph.linear": weights["linear"], "fine": weights["fine"]}) == pytest.approx(
-        expected, rel=1e-4, abs=1e-4
-    )
+    transposed, fine = weights["linear"].T.astype(np.float16), weights["fine"]
+    contents = {"file": b"header" + np.ascontiguousarray(transposed).tobytes() + fine.tobytes()}
+    places = small_graphs.leave_weights_out(file, {}, contents)
+    first = 6 + transposed.nbytes
+    assert set(places.values()) == {("file", "float16", 6, (64, 8)), ("file", "float32", first, (64, 64))}
+    given_weights = {name: transposed if kind == "float16" else fine for name, (_, kind, _, _) in places.items()}
+    assert run(**given_weights) == pytest.approx(expected, rel=1e-4, abs=1e-4)

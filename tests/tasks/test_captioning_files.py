@@ -23,6 +23,9 @@ class Graphs:
     def prepare(self, images):
         return {"sizes": np.array([image.size for image in images])}
 
+    def encode(self, inputs):
+        return inputs
+
     def generate(self, inputs, **search):
         return np.array([[1, 4, 5, 2, 0]] * len(inputs["sizes"]))
 

@@ -12,6 +12,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.models.text_encoders import make_text_encoder
+from hf_ngsan.tasks import new_models
 from hf_ngsan.tasks import RetrievalTask, embed_pairs, new_dual_encoder, train
 from hf_ngsan.tasks.retrieval import pairs_of
 from tests.commands.running import fails
@@ -151,7 +152,8 @@ def test_a_run_continues_from_a_trained_model(run, tmp_path):
     assert not changed(weights(run / "best"), model.state_dict())
 
 
-def test_a_pretrained_text_encoder_brings_its_tokenizer(tmp_path):
+def test_a_pretrained_text_encoder_brings_its_tokenizer(tmp_path, monkeypatch):
+    monkeypatch.setattr(new_models, "MAX_UNKNOWN", 1.0)  # the tokenizer has few words
     encoder, tokenizer = make_text_encoder(tiny_config(text_config=BERT).text_config), tiny_tokenizer()
     tokenizer.backend_tokenizer.enable_truncation(2)
     encoder.save_pretrained(tmp_path)
@@ -170,7 +172,8 @@ def test_a_pretrained_text_encoder_brings_its_tokenizer(tmp_path):
 
 
 @each_row("stage", ["joint", "staged"])
-def test_frozen_layers_of_a_text_encoder_stay_as_they_are(tmp_path, stage):
+def test_frozen_layers_of_a_text_encoder_stay_as_they_are(tmp_path, stage, monkeypatch):
+    monkeypatch.setattr(new_models, "MAX_UNKNOWN", 1.0)
     make_text_encoder(tiny_config(text_config=BERT).text_config).save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
     model = {"text_config": None, "text_pretrained": str(tmp_path), "frozen_text_layers": 1}
