@@ -37,9 +37,10 @@ def build_from(file):
     if vision and not {"backbone_config", "pretrained"} & vision.keys():  # its backbone is that of init_from
         fields["vision_config"] = {**vision, "backbone_config": {"model_type": "ngsan_vgg"}}
     if "init_from" in fields:
-        config = load_config(fields["init_from"], "captioning")
+        config = load_config(fields["init_from"])
+        auto_class = "AutoModel" if config.model_type == "mhsan" else "AutoModelForImageTextToText"
         with torch.device("meta"):
-            return model_class(config.model_type, "AutoModelForImageTextToText")(config)
+            return model_class(config.model_type, auto_class)(config)
     if fields["model_type"] == "mhsan":
         return build_dual_encoder(training_config)
     auto_class = "AutoModel"
