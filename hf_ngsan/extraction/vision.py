@@ -144,4 +144,5 @@ def load_image_processor(
         size = get_size_dict(*size.values())
     chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
     patch_size = getattr(vision.config.backbone_config, "patch_size", None) if vision and kind == "regions" else None
-    return CaptioningImageProcessor(size=size, size_divisor=patch_size, **chosen)
+    chosen |= {"size": size, "size_divisor": patch_size}
+    return CaptioningImageProcessor(**chosen)

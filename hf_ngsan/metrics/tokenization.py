@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -90,8 +90,9 @@ def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[st
     if tokenizer is None:
         return captions
     if isinstance(tokenizer, str):
-        units, _, language = tokenizer.partition("-")
-        if units == "words" or units == "characters":
+        known, _, language = tokenizer.partition("-")
+        if known in ("words", "characters"):
+            units: Any = known
             return [" ".join(segment(caption, units, language)) for caption in captions]
         if tokenizer != "ptb":
             raise ValueError(

@@ -51,7 +51,7 @@ class CaptioningProcessor(ProcessorMixin):
     """
 
     text_kwargs = {"add_special_tokens": False, "return_token_type_ids": False, "padding": True, "padding_side": "left"}
-    _inputs_behind_boxes = ("attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels")
+    _inputs_behind_boxes: tuple[str, ...] = ("attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels")
 
     def __init__(self, image_processor: Any = None, tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
         if tokenizer is None and isinstance(image_processor, PreTrainedTokenizerBase):

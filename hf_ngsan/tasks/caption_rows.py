@@ -249,7 +249,8 @@ def encode_once(
     changes are the same. Teachers read images themselves, as each may have a backbone of its own.
     """
     config, folder = task.config, task.config.output_dir / FEATURES
-    settings, seed, vision = config.augmentation, config.training.seed, getattr(model.base_model, "vision", None)
+    settings, seed = config.augmentation, config.training.seed
+    vision: Any = getattr(model.base_model, "vision", None)
     copies = (settings.copies or 0) if settings.changes_images else 0
     is_frozen = isinstance(vision, VisionModel) and vision.config.frozen and "image" in (rows.column_names or ())
     is_kept = settings.copies is not None and shuffle_buffer_of(rows) is None  # and no stream of any length

@@ -33,7 +33,7 @@ class MicroBatch(NamedTuple):
 
 def batches_of_rows(rows: Sequence, settings: TrainingSettings) -> Callable[..., EpochSampler]:
     """Returns a function of `epoch`, `num_processes` and `process_index` that makes the batches of an epoch."""
-    options = {"seed": settings.seed, "drop_last": settings.drop_last, "window": shuffle_buffer_of(rows)}
+    options: Any = {"seed": settings.seed, "drop_last": settings.drop_last, "window": shuffle_buffer_of(rows)}
     return partial(EpochSampler, len(rows), settings.batch_size, **options)
 
 
