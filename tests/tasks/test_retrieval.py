@@ -12,8 +12,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.models.text_encoders import make_text_encoder
-from hf_ngsan.tasks import new_models
-from hf_ngsan.tasks import RetrievalTask, embed_pairs, new_dual_encoder, train
+from hf_ngsan.tasks import RetrievalTask, embed_pairs, new_dual_encoder, new_models, train
 from hf_ngsan.tasks.retrieval import pairs_of
 from tests.commands.running import fails
 from tests.models.mhsan.tiny import BERT, tiny_config, tiny_processor
