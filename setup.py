@@ -52,7 +52,7 @@ setup(
         "hf_ngsan.demo": ["*.jinja"],
         "hf_ngsan.reproduction": ["*.yaml"],
         "hf_ngsan.sharing": ["*.jinja"],
-        "hf_ngsan.space": ["*.css", "*.js"],
+        "hf_ngsan.space": ["*.css", "*.jpg", "*.js"],
         CONFIGS: ["*/*.yaml", "*/README.md"],
         MODELS: ["*/*", "*/onnx/*"],
     },

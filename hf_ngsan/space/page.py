@@ -33,8 +33,8 @@ KEPT_SECONDS = 3600
 """Uploads are deleted after this time."""
 COMING = "<p>The photograph with its captions appears here.</p>"
 UPLOADED_EXAMPLE = "() => JSON.parse(document.querySelector('[data-upload]').dataset.upload)"
-EXAMPLES = ("officer", "lion")
-"""Photographs that the page's dependencies bring, to click on."""
+EXAMPLES = ("motorcycle", "officer", "lion")
+"""Photographs that packages bring, to click on; the page opens with the first."""
 SCENE_SEED = 3
 STYLE, EXAMPLES_STYLE, EXAMPLES_SCRIPT = (
     Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.css", "examples.css", "examples.js")
