@@ -43,6 +43,12 @@ always what people wrote about. The table counts the captions with a word for th
 (`benchmarks/photos_kinds.py`).
 
 {table}"""
+STAGES = """CIDEr-D on 400 validation photographs of Flickr8k and the 100 of Pascal-1K, which also chose the epochs; three
+beams.
+
+{table}
+`python benchmarks/photos_captioner.py` repeats the training behind the frozen stages of the backbone, in half the time
+of a training from pixels."""
 CAPTIONER_LIMITS = """It describes what it does not know with the wrong words, and states genders, ages and relations
 that it cannot see. Do not use it where that matters."""
 DUAL_ENCODER_SUMMARY = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on
@@ -107,6 +113,7 @@ def write_captioner(options: argparse.Namespace) -> None:
     checkpoint, run = options.output / CAPTIONER, options.captioner
     model, processor = whole_captioner(options.start, run)
     config = config_anywhere(run)
+    config["model"]["model_type"] = model.config.model_type
     seed = config["training"]["seed"]
     facts = CardFacts(
         summary=CAPTIONER_SUMMARY.format(mixture=MIXTURE),
@@ -126,7 +133,7 @@ def write_captioner(options: argparse.Namespace) -> None:
     unknown = (
         (options.output / "unknown_kinds.md").read_text() if (options.output / "unknown_kinds.md").exists() else ""
     )
-    stages = (run.parent / VALIDATION).read_text() if (run.parent / VALIDATION).exists() else ""
+    stages = STAGES.format(table=(run.parent / VALIDATION).read_text()) if (run.parent / VALIDATION).exists() else ""
     sections = {"What it knows": KINDS.format(table=table, unknown=unknown), "Stages of training": stages}
     evaluations = [recorded(evaluation_of(model, of_data, seed), name) for name, of_data in scores.items()]
     facts = replace(facts, evaluations=evaluations, sections={**sections, "Data": LICENCES})

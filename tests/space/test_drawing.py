@@ -54,8 +54,8 @@ def test_each_example_is_a_picture_of_its_own_in_a_button(monkeypatch):
     images = page.example_images()
     assert list(images) == [*page.EXAMPLES, "drawn scene"]
     shown = [image_in(button, "jpeg") for button in page.example_buttons(images).split("<button")[1:]]
-    assert len({image.tobytes() for image in shown}) == len(images) == 3
+    assert len({image.tobytes() for image in shown}) == len(images) == 4
     assert all(max(image.size) <= drawing.SHOWN_SIDE for image in shown)
-    places = {"officer": ("no_such_package", "a.jpg"), "lion": ("gradio", "no_such.jpg")}
+    places = {"officer": ("no_such_package", "a.jpg"), "lion": ("gradio", "no_such.jpg")}  # and no motorcycle
     monkeypatch.setattr(packaged, "PHOTOGRAPHS", places)
     assert list(page.example_images()) == ["drawn scene"]
