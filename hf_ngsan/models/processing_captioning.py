@@ -51,7 +51,7 @@ class CaptioningProcessor(ProcessorMixin):
     """
 
     text_kwargs = {"add_special_tokens": False, "return_token_type_ids": False, "padding": True, "padding_side": "left"}
-    _inputs_behind_boxes: tuple[str, ...] = ("attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels")
+    inputs_behind_boxes: tuple[str, ...] = ("attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels")
 
     def __init__(self, image_processor: Any = None, tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
         if tokenizer is None and isinstance(image_processor, PreTrainedTokenizerBase):
@@ -201,7 +201,7 @@ class CaptioningProcessor(ProcessorMixin):
     @property
     def model_input_names(self) -> list[str]:
         pixels = [] if self.image_processor is None else self.image_processor.model_input_names
-        return [*pixels, "visual_features", "visual_boxes", *self._inputs_behind_boxes]
+        return [*pixels, "visual_features", "visual_boxes", *self.inputs_behind_boxes]
 
     def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> list[str]:
         files = super().save_pretrained(save_directory, *args, **kwargs)

@@ -13,7 +13,7 @@ class MHSANProcessor(CaptioningProcessor):
     """Turns images into pixels, pads visual features and boxes, tokenizes texts, with any tokenizer."""
 
     text_kwargs = {"padding": True, "return_token_type_ids": False}
-    _inputs_behind_boxes = ("visual_attention_mask", "input_ids", "attention_mask")
+    inputs_behind_boxes = ("visual_attention_mask", "input_ids", "attention_mask")
 
     def __call__(  # type: ignore[override]
         self,
