@@ -49,6 +49,7 @@ ELSEWHERE = re.compile(r'htons\(53\)|inet_addr\("(?!127\.)|inet_pton\(AF_INET6, 
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_commands_page_and_server_look_up_no_name_elsewhere(tmp_path):
     assert {line.split()[0] for line in WORDS.split("\n") if line} | ALIKE == COMMANDS.keys()
