@@ -228,7 +228,7 @@ def some_are_flat(boxes: pa.Array) -> bool:
 
 
 def rows_of(dataset: Dataset, name: str) -> Iterator[dict[str, Any]]:
-    batches = with_arrays(dataset).iter(batch_size=128)
+    batches = with_whole_arrays(with_arrays(dataset)).iter(batch_size=128)
     total = -(-len(dataset) // 128)
     for batch in tqdm(batches, total=total, desc=f"checking {name}", delay=5, leave=False, disable=None):
         for i in range(len(next(iter(batch.values())))):
