@@ -18,7 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from hf_ngsan import load_model
-from hf_ngsan.exporting.onnx_folder import FOLDER, GRAPHS, WEIGHTS, place_of, record_sources
+from hf_ngsan.exporting.onnx_folder import FOLDER, GRAPHS, TEXT, WEIGHTS, place_of, record_sources
 from hf_ngsan.models.pretrained_weights import find_packaged_weights
 from hf_ngsan.models.text_encoders import find_text_encoder
 
@@ -30,7 +30,7 @@ FOLDING_ERROR = 1e-6  # of the rounding of a product, as a share of the largest 
 
 def make_small(folder: Path) -> None:
     """Rewrites the graphs in a model's folder, and their record."""
-    graphs, packages = folder / FOLDER, []
+    graphs, packages = folder / FOLDER, list[Path]()
     model: Any = load_model(str(folder))[0]
     weights = {name: tensor.numpy() for name, tensor in model.float().state_dict().items()}
     if not getattr(model.config, "save_frozen_weights", True):
@@ -68,8 +68,8 @@ def leave_weights_out(
 ) -> dict[str, tuple[str, str, int, tuple[int, ...]]]:
     """Leaves weights that are in files out of a graph; returns file, type, offset and shape of each.
 
-    The graph transposes and casts them when it is opened, and multiplies those of a convolution with folded
-    normalization by a factor for each channel.
+    The graph transposes and casts them, and multiplies those of a convolution with folded normalization by a factor for
+    each channel. The weights of a graph of texts become inputs, which it reads in part.
     """
     graph, nodes, places = onnx.load(str(path)), [], {}
     for tensor in list(graph.graph.initializer):
@@ -96,10 +96,13 @@ def leave_weights_out(
             nodes.append(helper.make_node(operation, [given, *others], [result], **settings))
         graph.graph.initializer.remove(tensor)
         kind = helper.np_dtype_to_tensor_dtype(stored.dtype)
-        left_out = onnx.TensorProto(name=states[0], data_type=kind, dims=stored.shape)
-        left_out.data_location = onnx.TensorProto.EXTERNAL
-        left_out.external_data.add(key="location", value=WEIGHTS)
-        graph.graph.initializer.append(left_out)
+        if path.name == TEXT:
+            graph.graph.input.append(helper.make_tensor_value_info(states[0], kind, stored.shape))
+        else:
+            left_out: Any = onnx.TensorProto(name=states[0], data_type=kind, dims=stored.shape)
+            left_out.data_location = onnx.TensorProto.EXTERNAL
+            left_out.external_data.add(key="location", value=WEIGHTS)
+            graph.graph.initializer.append(left_out)
         places[states[0]] = file, stored.dtype.name, offset, stored.shape
     for node in reversed(nodes):
         graph.graph.node.insert(0, node)

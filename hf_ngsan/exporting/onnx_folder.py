@@ -17,6 +17,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,11 @@ def open_graph(path: Path, num_threads: int | None = None) -> Graph:
     for tensor, (file, dtype, offset, shape) in places.get(path.name, {}).items():
         stored = np.memmap(place_of(path.parents[1], file), dtype, "r", offset, tuple(shape))
         weights[tensor] = np.require(stored, requirements="A")
-    return load_graph(path, int(threads) if threads.isdigit() else None, ["CPUExecutionProvider"], weights)
+    opens = partial(load_graph, path, int(threads) if threads.isdigit() else None, ["CPUExecutionProvider"])
+    if path.name != TEXT:
+        return opens(weights)
+    graph = opens()  # which reads the few weights of a query, instead of preparing all
+    return lambda inputs: graph({**inputs, **weights})
 
 
 def is_current(folder: Path, graphs: Iterable[str] = ()) -> bool:
