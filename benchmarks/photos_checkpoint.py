@@ -3,19 +3,22 @@
     python benchmarks/photos_checkpoint.py --start flickr8k --captioner runs/photos/scst-0 --dual-encoder runs/mhsan \\
         --flickr8k DIR --general DIR --output checkpoints
 
-Then `hf-ngsan export`, `conversion/small_graphs.py` and `hf-ngsan calibrate` make their graphs and calibrations anew
-(CONTRIBUTING.md). Each is evaluated from pixels on both validation splits as its own folder has it, in float16.
+Each is evaluated from pixels on both validation splits as its own folder has it, in float16. Then its graphs are made,
+and its calibration; that of the captioner, which needs the packaged dual encoder, is made in any case.
 """
 
 import argparse
 import json
+import subprocess
+import sys
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import photos_tail
 import yaml
-from flickr8k_checkpoint import DATA, config_anywhere, evaluation_of, recalls_of, write_files
+from flickr8k_checkpoint import DATA, ROOT, config_anywhere, evaluation_of, recalls_of, write_files
 from photos_captioner import VALIDATION
 from photos_kinds import kinds_table
 from training_runs import call
@@ -31,6 +34,7 @@ from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation
 
 NUMBERS = {"flickr8k": 1000, "general_photos": 100}
+CALIBRATED_WITH = 500  # images of each dataset, for the confidence in captions
 MIXTURE = """the 6,000 training images of Flickr8k, 600 of Pascal-1K with twenty kinds of objects (Rashtchian et al.
 2010), and 1,714 of COCO, most of which have one caption"""
 CAPTIONER_SUMMARY = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and everyday things,
@@ -160,12 +164,33 @@ def write_dual_encoder(options: argparse.Namespace) -> None:
     write_files(checkpoint, model, processor, facts, {"seed": seed, "scores": scores})
 
 
+def write_graphs(checkpoint: Path) -> None:
+    call(Path("runs") / f"{checkpoint.name}-graphs", "export", "--model", checkpoint)
+    subprocess.run([sys.executable, ROOT / "conversion" / "small_graphs.py", checkpoint], check=True)
+
+
+def write_calibration(options: argparse.Namespace, name: str, *more: object) -> None:
+    """Calibrates a model where the datasets have their names, as the calibration records what it is called with."""
+    folder, model = Path("runs", "calibration"), (options.output / name).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    for dataset, place in (("flickr8k", options.flickr8k), ("general_photos", options.general)):
+        (folder / dataset).unlink(missing_ok=True)
+        (folder / dataset).symlink_to(Path(place).absolute())
+    data = [f"--data=images:{dataset}" for dataset in NUMBERS]
+    with chdir(folder):
+        print(call(Path(name), "calibrate", "--model", model, *data, *more), end="")
+
+
 def main() -> None:
     options = parse_arguments()
-    if options.captioner is not None:
-        write_captioner(options)
     if options.dual_encoder is not None:
         write_dual_encoder(options)
+        write_graphs(options.output / DUAL_ENCODER)
+        write_calibration(options, DUAL_ENCODER)
+    if options.captioner is not None:
+        write_captioner(options)
+        write_graphs(options.output / CAPTIONER)
+    write_calibration(options, CAPTIONER, "--dual-encoder", DUAL_ENCODER, "--limit", CALIBRATED_WITH)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from hf_ngsan.loading import load_captioner
 from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
 
 ROOT = Path(__file__).parents[1]
+MAX_BYTES = 28_000_000
 IGNORED = shutil.ignore_patterns("__pycache__")
 
 
@@ -31,6 +32,7 @@ def installed(tmp_path_factory):
     build = ["pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), str(source)]
     subprocess.run([sys.executable, "-m", *build], check=True, capture_output=True)
     [wheel] = folder.glob("*.whl")
+    assert wheel.stat().st_size < MAX_BYTES
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "installed")
     return folder / "installed"

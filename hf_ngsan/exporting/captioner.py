@@ -207,8 +207,13 @@ class Words:
         return [" ".join(self.vocabulary[token] for token in row if token not in self.special) for row in ids.tolist()]
 
 
-def load_graph(path: Path, num_threads: int | None = None, providers: Sequence[str] = PROVIDERS) -> Graph:
-    """Returns a function of the graph in a file, from arrays by name to arrays by name."""
+def load_graph(
+    path: Path,
+    num_threads: int | None = None,
+    providers: Sequence[str] = PROVIDERS,
+    weights: Mapping[str, np.ndarray] | None = None,
+) -> Graph:
+    """Returns a function of the graph in a file, with weights that it lacks, from arrays by name to arrays by name."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # from 1.29 on it reports models and the machine otherwise
     import onnxruntime
 
@@ -218,6 +223,9 @@ def load_graph(path: Path, num_threads: int | None = None, providers: Sequence[s
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if num_threads is not None:
         options.intra_op_num_threads = num_threads
+    if weights:
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+        options.add_external_initializers(list(weights), values)
     available = [name for name in providers if name in onnxruntime.get_available_providers()]
     session = onnxruntime.InferenceSession(str(path), options, providers=available)
     names = [output.name for output in session.get_outputs()]

@@ -4,11 +4,12 @@
 made_from.json                               checksums of the files that the graphs were made from, and of theirs
 encoder.onnx, decoder.onnx, captioner.json   of a captioner, for [`~captioner.Captioner`]
 text.onnx, image.onnx, text.json             of a dual encoder, for [`TextGraph`] and [`ImageGraph`]
+weights.json                                 of packaged models
 ```
 
 Graphs count only as long as all these files are what they were. Weights may be beside a graph, in its file with the
-ending `.data`; those of packaged models stay in half precision, or are inputs of the graph, which `text.json` finds in
-the files of the model and of installed packages.
+ending `.data`; those of packaged models are left out of the graphs, and `weights.json` says where they are in the files
+of the model and of installed packages: file, type, offset and shape, by graph and tensor.
 """
 
 import json
@@ -16,6 +17,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,10 @@ from .captioner import SETTINGS, Captioner, Graph, load_graph
 
 FOLDER, MADE_FROM = "onnx", "made_from.json"
 TEXT, IMAGE, TEXT_SETTINGS = "text.onnx", "image.onnx", "text.json"
+WEIGHTS = "weights.json"
 CAPTIONER_GRAPHS = ("encoder.onnx", "decoder.onnx")
 GRAPHS = (*CAPTIONER_GRAPHS, TEXT, IMAGE)
-FILES = (*GRAPHS, *(f"{graph}.data" for graph in GRAPHS), SETTINGS, TEXT_SETTINGS)
+FILES = (*GRAPHS, *(f"{graph}.data" for graph in GRAPHS), SETTINGS, TEXT_SETTINGS, WEIGHTS)
 SOURCES = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "[!.]*.safetensors"),
@@ -48,7 +51,7 @@ class TextGraph:
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(self.settings["longest_text"])
-        self.graph = open_tower(folder, TEXT, self.settings)
+        self.graph = open_tower(folder, TEXT)
 
     def embed(self, text: str) -> np.ndarray | None:
         """Returns the embedding of a text, float32 `(1, dimension)`; None if it has no word that the model knows."""
@@ -66,25 +69,19 @@ class ImageGraph:
     """The image encoder of a dual encoder, from the pixels that its own or the captioner's processor makes."""
 
     def __init__(self, folder: Path) -> None:
-        self.graph = open_tower(
-            folder, IMAGE, json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
-        )
+        self.graph = open_tower(folder, IMAGE)
 
     def embed(self, pixel_values: np.ndarray) -> np.ndarray:
         """Returns the embeddings of images, float32 `(B, dimension)`."""
         return self.graph({"pixel_values": pixel_values})
 
 
-def open_tower(folder: Path, name: str, settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], np.ndarray]:
+def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndarray]:
     """Returns a function from the inputs of one graph of a dual encoder to embeddings of length 1."""
-    weights = {
-        tensor: np.require(np.memmap(place_of(folder, file), dtype, "r", offset, tuple(shape)), requirements="A")
-        for tensor, (file, dtype, offset, shape) in settings["weights"].get(name, {}).items()
-    }
     graph = open_graph(folder / FOLDER / name)
 
     def embed(inputs: Mapping[str, Any]) -> np.ndarray:
-        features = graph({**inputs, **weights})["features"]
+        features = graph(inputs)["features"]
         return features / np.linalg.norm(features, axis=-1, keepdims=True)
 
     return embed
@@ -114,8 +111,16 @@ def opened(name: str, graphs: Iterable[str], opens: Callable[[], Any]) -> Any:
 
 def open_graph(path: Path, num_threads: int | None = None) -> Graph:
     """Opens a graph on the CPU, with the number of threads that OMP_NUM_THREADS sets, which PyTorch obeys too."""
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    return load_graph(path, int(threads) if threads.isdigit() else None, ["CPUExecutionProvider"])
+    threads, places = os.environ.get("OMP_NUM_THREADS", ""), read_json_or_none(path.with_name(WEIGHTS)) or {}
+    weights = {}
+    for tensor, (file, dtype, offset, shape) in places.get(path.name, {}).items():
+        stored = np.memmap(place_of(path.parents[1], file), dtype, "r", offset, tuple(shape))
+        weights[tensor] = np.require(stored, requirements="A")
+    opens = partial(load_graph, path, int(threads) if threads.isdigit() else None, ["CPUExecutionProvider"])
+    if path.name != TEXT:
+        return opens(weights)
+    graph = opens()  # which reads the few weights of a query, instead of preparing all
+    return lambda inputs: graph({**inputs, **weights})
 
 
 def is_current(folder: Path, graphs: Iterable[str] = ()) -> bool:
@@ -153,14 +158,20 @@ def record_sources(folder: Path, graphs: Path, elsewhere: Iterable[str] = ()) ->
 
 
 def copy_graphs(source: Path, target: Path) -> None:
-    """Copies the graphs of a model to another folder of the same model, if they are current."""
-    if is_current(source):
-        recorded = read_json_or_none(source / FOLDER / MADE_FROM)
-        (target / FOLDER).mkdir()
-        for name in FILES:
-            if f"{FOLDER}/{name}" in recorded:
-                shutil.copyfile(source / FOLDER / name, target / FOLDER / name)
-        record_sources(target, target / FOLDER, [name for name in recorded if ":" in name])
+    """Copies the graphs of a model to another folder of the same model, if they are current, and if the files are the
+    same that graphs without weights read."""
+    if not is_current(source):
+        return
+    recorded = read_json_or_none(source / FOLDER / MADE_FROM)
+    read_weights = [name for name in recorded if name.endswith(".safetensors") and f"{FOLDER}/{WEIGHTS}" in recorded]
+    for name in read_weights:
+        if not place_of(target, name).is_file() or sha256(place_of(target, name)) != recorded[name]:
+            return
+    (target / FOLDER).mkdir()
+    for name in FILES:
+        if f"{FOLDER}/{name}" in recorded:
+            shutil.copyfile(source / FOLDER / name, target / FOLDER / name)
+    record_sources(target, target / FOLDER, [name for name in recorded if ":" in name])
 
 
 def remove_old_graphs(folder: Path) -> None:
@@ -210,7 +221,6 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
                 **write_text_graph(encoder, target),
                 "pad_token_id": tokenizer.pad_token_id,
                 "special_ids": sorted({tokenizer.unk_token_id, *tokenizer.all_special_ids}),
-                "weights": {},
                 "fingerprint": fingerprint,
             }
             write_text_atomically(target / TEXT_SETTINGS, json.dumps(settings, indent=1) + "\n")

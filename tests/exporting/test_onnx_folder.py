@@ -15,6 +15,7 @@ from hf_ngsan.exporting import UnexportableError
 from hf_ngsan.exporting import folder as writer
 from hf_ngsan.exporting.onnx_folder import (
     FOLDER,
+    WEIGHTS,
     copy_graphs,
     is_current,
     open_captioner,
@@ -155,13 +156,21 @@ def test_graphs_count_as_long_as_nothing_has_changed(tmp_path):
 
 
 def test_graphs_go_with_their_model_alone(tmp_path):
-    first, same, other = (tmp_path / name for name in ("first", "same", "other"))
+    first, same, other, saved = (tmp_path / name for name in ("first", "same", "other", "saved"))
     model_with_graphs(first)
     (first / FOLDER / "private.txt").touch()
-    for folder in (same, other):
+    for folder in (same, other, saved):
         folder.mkdir()
         (folder / "config.json").write_text("{}")
     copy_graphs(first, same)
+    (first / FOLDER / WEIGHTS).write_text("{}")
+    record_sources(first, first / FOLDER)
+    (saved / "model.safetensors").write_text("the same weights in another type")
+    copy_graphs(first, saved)
+    assert not (saved / FOLDER).exists()
+    (saved / "model.safetensors").write_bytes((first / "model.safetensors").read_bytes())
+    copy_graphs(first, saved)
+    assert is_current(saved, ["encoder.onnx"]) and (saved / FOLDER / WEIGHTS).exists()
     assert is_current(same, ["encoder.onnx"]) and not (same / FOLDER / "private.txt").exists()
     remove_old_graphs(same)
     (same / "config.json").write_text("{ }")
