@@ -7,15 +7,16 @@
     hf-ngsan extract --images images:photos --split train $VISION --output stage5 --copies 2
     python benchmarks/photos_captioner.py --start flickr8k --features stage5
 
-    # then, with photographs that have no captions (photos_detections.py)
-    python benchmarks/photos_captioner.py --start flickr8k --features described --stages described again
+    # then with photographs that have no captions (photos_detections.py), and self-critically without them
+    python benchmarks/photos_captioner.py --start checkpoints/ngsan-photos --features described --stages described
+    python benchmarks/photos_captioner.py --start runs/photos/described-0/last --features stage5 --stages again
 
 The vocabulary is that of the mixture: words that its captions have three times or more. A word that is new to the
 captioner begins as the mean of the five words that are nearest in MiniLM-L6. The last two stages of the backbone and
 the captioner are trained by cross-entropy (`photos_tail.py`), then the decoder self-critically. The stages `described`
-and `again` begin with `--start` and do both a second time with further photographs, behind a frozen backbone. Prints CIDEr-D on the
-photographs of the validation split after each stage, with three beams, for those of Flickr8k and of Pascal-1K. A run
-that is finished is skipped, one that was stopped is resumed.
+and `again` start from `--start` and repeat both, the first with the described photographs and behind a frozen backbone.
+Prints CIDEr-D on the photographs of the validation split after each stage, with three beams, for those of Flickr8k and
+of Pascal-1K. A run that is finished is skipped, one that was stopped is resumed.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_ngsan.data import build_tokenizer, load_data
 from hf_ngsan.io.files import write_text_atomically
-from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.loading.models import load_config, load_model, save_model
 from hf_ngsan.metrics import CaptionMetrics
 from hf_ngsan.models.text_encoders import find_text_encoder
 from hf_ngsan.tasks.new_models import special_token_ids
@@ -92,6 +93,8 @@ def parse_arguments() -> argparse.Namespace:
 def make_start(options: argparse.Namespace) -> Path:
     """Writes the captioner that all seeds begin with: behind the cells of stage 5, with the mixture's vocabulary."""
     folder = options.output / "start"
+    if load_config(options.start, "captioning").model_type == photos_tail.TailConfig.model_type:
+        return Path(options.start)
     if folder.exists():
         return folder
     captioner, processor = load_model(options.start, "captioning")

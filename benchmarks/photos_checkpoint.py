@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import photos_tail
+import torch
 import yaml
 from flickr8k_checkpoint import DATA, ROOT, config_anywhere, evaluation_of, recalls_of, write_files
 from photos_captioner import VALIDATION
@@ -38,7 +39,9 @@ CALIBRATED_WITH = 500  # images of each dataset, for the confidence in captions
 MIXTURE = """the 6,000 training images of Flickr8k, 600 of Pascal-1K with twenty kinds of objects (Rashtchian et al.
 2010), and 1,714 of COCO, most of which have one caption"""
 CAPTIONER_SUMMARY = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and everyday things,
-trained on {mixture}. Its vision encoder is `efficientnet-lite2`, an EfficientNet-Lite (Tan and Le 2019) trained on
+trained on {mixture}. It also learned from 2,252 other photographs of COCO with captions of its own, searched under the
+constraint that they name the objects of a detector (`benchmarks/photos_detections.py`).
+Its vision encoder is `efficientnet-lite2`, an EfficientNet-Lite (Tan and Le 2019) trained on
 ImageNet, whose last stages were trained further with the captioner; the regions are its cells over 352 x 352 pixels.
 The checkpoint has all of its weights, and `hf-ngsan caption photo.jpg` uses it. A checkout of hf-ngsan's repository
 has its code in `hf_ngsan/models` alone: `import hf_ngsan` there, or use the folder of the wheel."""
@@ -77,11 +80,17 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--flickr8k", required=True, metavar="DIR", help="Parquet files of Flickr8k")
     parser.add_argument("--general", required=True, metavar="DIR", help="Parquet files of general_photos")
     parser.add_argument("--output", type=Path, default=Path("checkpoints"), metavar="DIR", help="(%(default)s)")
+    parser.add_argument(
+        "--keep", type=float, default=0, metavar="SHARE", help="share of the start in averaged weights (%(default)s)"
+    )
     return parser.parse_args()
 
 
-def whole_captioner(start: str, run: Path) -> tuple[PreTrainedModel, Any]:
-    """Returns the captioner of a run behind the whole backbone, with its processor."""
+def whole_captioner(start: str, run: Path, keep: float) -> tuple[PreTrainedModel, Any]:
+    """Returns the captioner of a run behind the whole backbone, with its processor.
+
+    Its weights are averaged with those that the run began with, which have the share `keep` (Wortsman et al. 2022).
+    """
     first, processor = load_model(start, "captioning")
     behind, of_words = load_model(run / "best", "captioning")
     fields = {**first.config.to_dict(), "vocab_size": behind.config.vocab_size, "weights_from": None}
@@ -95,6 +104,13 @@ def whole_captioner(start: str, run: Path) -> tuple[PreTrainedModel, Any]:
     model.lm_head.load_state_dict(behind.lm_head.state_dict())
     model.generation_config = behind.generation_config
     tokenizer = of_words.tokenizer
+    if keep:
+        assert tokenizer.get_vocab() == processor.tokenizer.get_vocab()
+        started = first.state_dict()
+        with torch.no_grad():
+            for name, weight in model.state_dict().items():
+                if weight.is_floating_point():
+                    weight.lerp_(started[name], keep)
     return model.eval(), NGSANProcessor(image_processor=processor.image_processor, tokenizer=tokenizer)
 
 
@@ -115,7 +131,7 @@ def recorded(evaluation: RecordedEvaluation, name: str) -> RecordedEvaluation:
 
 def write_captioner(options: argparse.Namespace) -> None:
     checkpoint, run = options.output / CAPTIONER, options.captioner
-    model, processor = whole_captioner(options.start, run)
+    model, processor = whole_captioner(options.start, run, options.keep)
     config = config_anywhere(run)
     config["model"]["model_type"] = model.config.model_type
     seed = config["training"]["seed"]

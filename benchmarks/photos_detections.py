@@ -4,12 +4,13 @@ they name the objects.
     python benchmarks/photos_detections.py --model runs/photos/start --features unlabelled --detections FILE \\
         --known stage5 --known-detections FILE ... --output described
 
-Anderson et al. (EMNLP 2017) search captions that have the words of detected objects by constrained beam search; Anderson
+Anderson et al. (EMNLP 2017) find captions that have the words of detected objects by constrained beam search; Anderson
 et al. (NeurIPS 2018) train on such captions. `--features` are maps of stage 5 (`photos_captioner.py`) of photographs
 without captions; the detections are COCO annotations with a score, matched by file name. People do not name everything
 that they see: from `--known`, features with captions by people, and their detections follow the share of captions that
 name an object of a class and a size, and only objects that are named in half of the photographs are required. Writes
-`--known` with the photographs that have such an object, with one caption each, as further rows to train on.
+`--known` with the photographs that have such an object, with one caption each, as further rows to train on. Captions
+that have a word of more than three letters twice are left out.
 """
 
 import argparse
@@ -118,6 +119,11 @@ def required_words(
     return tuple(required)[:MOST_OBJECTS]
 
 
+def repeats(caption: str) -> bool:
+    words = [word for word in caption.split() if len(word) > 3]
+    return len(words) > len(set(words))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, metavar="DIR", help="a captioner of photos_tail.py")
@@ -153,7 +159,8 @@ def main() -> None:
             )
             captions |= zip(batch, processor.batch_decode(sequences, skip_special_tokens=True), strict=True)
         print(f"{len(captions)} of {sum(map(len, groups.values()))}", end="\r", flush=True)
-    places, known = sorted(captions), load_data(f"features:{options.known}", "train")
+    places = sorted(place for place, caption in captions.items() if not repeats(caption))
+    known = load_data(f"features:{options.known}", "train")
     described = rows.select(places).remove_columns("captions")
     described = described.add_column("captions", [[captions[place]] for place in places])
     described = described.select_columns(known.column_names).cast(known.features)
