@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> None:
         )
         return
     for name, judge in (("with the dual encoder", found.full), ("by the captioner alone", found.quick)):
-        print(f"{file}, {name}: AUROC {judge.auroc:.3f}, calibration error {judge.calibration_error:.3f}.")
+        doubts = f"{judge.doubted:.0%} of wrong captions come with a doubt, below {judge.doubt_below:.2f}"
+        print(f"{file}, {name}: AUROC {judge.auroc:.3f}, calibration error {judge.calibration_error:.3f}; {doubts}.")
     print(
         f"Both are by cross-validation over {found.num_images} captions; a caption counts as right from a CIDEr-D of "
         f"{found.median_cider_d:.2f}."

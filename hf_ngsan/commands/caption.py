@@ -167,17 +167,18 @@ def rows_of_dataset(options: argparse.Namespace, model: Any, processor: Any) -> 
 
 def write(options: argparse.Namespace, captioned: Iterable[Any]) -> int:
     """Writes captions, and on the standard error doubts and why images were skipped; returns the exit code."""
-    from ..loading.calibration import doubt_of
+    from ..loading.calibration import doubt_of, read_calibration
     from ..tasks.captioning_files import skipped_error
 
-    errors, number = [], 0
+    errors, number, found = [], 0, read_calibration(options.model[0])
+    least: Any = found and (found.full if options.scores else found.quick).doubt_below
     with arguments.written_lines(options.output) as write_line:
         for caption in captioned:
             if caption.error is not None:
                 errors.append(skipped_error(caption.error, options.skip_errors))
             write_line(json_line(caption, options.scores) if options.json else text_line(caption, options.scores))
             number += caption.rank == 0
-            doubt = None if caption.confidence is None else doubt_of(caption.confidence, caption.unlike_training)
+            doubt = None if caption.confidence is None else doubt_of(caption.confidence, caption.unlike_training, least)
             if doubt is not None and caption.rank == 0:
                 print(f"hf-ngsan: {printable(caption.name)}: {doubt}", file=sys.stderr)
     if errors:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from ..io.packaged import PACKAGE, find_config
+from ..io.packaged import PACKAGE, find_config, find_model_folder
 from .arguments import add_shared, user_path
 
 SUMMARY = "Train a model from a training config."
@@ -55,6 +55,9 @@ def run(options: argparse.Namespace) -> None:
         score = "" if result.best_score is None else f" ({config.evaluation.metric} {result.best_score:.4f})"
         if result.best_dir.is_dir():
             print(f"The best model{score} is in {result.best_dir}.")
+            source, best = config.model.get("init_from"), result.best_dir
+            if source is not None and os.path.isdir(os.path.join(find_model_folder(source), "onnx")):
+                print(f"Graphs: hf-ngsan export --model {best}. Doubts: hf-ngsan calibrate --model {best} --data ...")
     leave_process_group()
 
 

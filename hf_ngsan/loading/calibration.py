@@ -26,8 +26,6 @@ from ..io.packaged import find_model_folder
 CONFIDENCE, SEARCH = "confidence.json", "search.json"
 CONCENTRATION = 10.0
 """Of the distribution around each cluster, the reciprocal of a variance."""
-DOUBT = 0.3
-"""Confidence below which a caption comes with a doubt."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,8 @@ class Judge:
     min_familiarity: float  # an image is unlike the training images below it
     clusters: str  # unit vectors `(clusters, dimension)` of training images, float16, in base64
     shares: list[float]  # of the training images, in each cluster
+    doubt_below: float = 0.3  # confidence below which a caption comes with a doubt
+    doubted: float | None = None  # share of the wrong captions with a doubt, by cross-validation
     centre: str | None = None  # mean of the training images' vectors `(dimension,)`, if they are no unit vectors
 
     def judge(
@@ -129,11 +129,11 @@ def write_calibration(folder: str | Path, calibration: Calibration | SearchCalib
     write_text_atomically(Path(folder) / name, json.dumps(asdict(calibration), indent=2) + "\n")
 
 
-def doubt_of(confidence: float, unlike: bool) -> str | None:
+def doubt_of(confidence: float, unlike: bool, doubt_below: float) -> str | None:
     """Returns why a caption is doubtful, in a few words; None if it is not."""
-    if confidence >= DOUBT and not unlike:
+    if confidence >= doubt_below and not unlike:
         return None
-    words = "probably wrong" if confidence < DOUBT else "perhaps wrong"
+    words = "probably wrong" if confidence < doubt_below else "perhaps wrong"
     return f"{words} ({confidence:.0%})" + (": unlike the photographs it learnt from" if unlike else "")
 
 

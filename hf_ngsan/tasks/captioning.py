@@ -24,6 +24,7 @@ from ..metrics import CaptionMetrics, CiderD, DocumentFrequency
 from ..metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.modeling_base import vision_encoders
+from ..training.batches import take
 from ..training.config import ConfigError, TrainingConfig, TrainingSettings, setting
 from ..training.objectives import self_critical_rewards as rewards
 from ..training.objectives.distillation import DistillationSettings, OnPolicyDistillation
@@ -35,6 +36,7 @@ from . import caption_rows
 from .captioning_generation import CaptionEvaluation, evaluate_captioner, load_captioners
 from .captioning_models import GuestSelfCritical, GuestTeacherForcing, new_captioner
 from .new_models import GenerationSettings, checked_generation, generation_settings, report_vocabulary
+from .new_words import fit_new_words
 
 logger = logging.getLogger(__name__)
 
@@ -171,6 +173,12 @@ class CaptioningTask(Task):
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         return caption_rows.rows_for(model, processor, rows, self.config.data.spec)
+
+    def begin(self, model: Any, processor: Any, rows: Dataset) -> None:
+        if getattr(model, "new_words", None):
+            collate, size, places = self.collator(processor), self.config.training.batch_size, range(len(rows))[:2000]
+            batches = (collate(take(rows, places[start : start + size])) for start in places[::size])
+            fit_new_words(model, processor.tokenizer, batches)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         training, stages = self.config.training, []

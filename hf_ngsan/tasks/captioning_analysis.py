@@ -240,6 +240,9 @@ def fitted(
         rest = np.setdiff1d(np.arange(len(cider_d)), part)
         intercept, *coefficients = fit_logistic(inputs[rest], is_good[rest])
         held_out[part] = sigmoid(intercept + inputs[part] @ np.array(coefficients))
+    unlike = familiar < (least_familiar := float(np.quantile(familiar, UNLIKE)))
+    number = max(int(0.2 * is_good.sum() - (is_good & unlike).sum()), 0)  # of right captions that are doubted
+    doubt_below = min(float(np.sort(held_out[is_good & ~unlike])[number]), 0.5)
     intercept, log_probability, evidence = map(float, fit_logistic(inputs, is_good))
     return Judge(
         intercept=intercept,
@@ -247,7 +250,9 @@ def fitted(
         evidence=evidence,
         auroc=area_under_curve(held_out, is_good),
         calibration_error=expected_calibration_error(held_out, is_good),
-        min_familiarity=float(np.quantile(familiar, UNLIKE)),
+        min_familiarity=least_familiar,
+        doubt_below=doubt_below,
+        doubted=float(((held_out < doubt_below) | unlike)[~is_good].mean()),
         clusters=to_text(clusters),
         shares=shares,
         centre=centre,

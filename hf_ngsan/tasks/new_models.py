@@ -2,7 +2,7 @@
 
 import difflib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -142,25 +142,25 @@ def check_language(config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
         )
 
 
-def refuse_unknown_words(share: float, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises a DataError if a trained model does not know most words of the training captions."""
-    if share > MAX_UNKNOWN:
+def unknown_share(captions: Sequence[str], tokenizer: PreTrainedTokenizerBase, is_trained: bool = True) -> float:
+    """Returns the share of the words of captions that a model lacks; a DataError says that it is most, if trained."""
+    ids = tokenizer(list(captions), add_special_tokens=False)["input_ids"] if len(captions) else []
+    share = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(sum(map(len, ids)), 1)
+    if is_trained and share > MAX_UNKNOWN:
         raise DataError(
             f"{share:.0%} of the words of the training captions are unknown to the trained model, which writes "
             f"{language_of(tokenizer)}. Train a new model for captions in another language (docs/languages.md)."
         )
+    return share
 
 
 def report_vocabulary(config: Any, tokenizer: PreTrainedTokenizerBase, captions: list[str]) -> None:
     """Logs the size of the vocabulary and the share of words that it lacks, which must be small in a trained model."""
     check_language(config, tokenizer)
-    ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
-    number = sum(map(len, ids))
-    unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
+    is_trained = not {"init_from", "pretrained_language_model", "text_pretrained"}.isdisjoint(config.model)
+    unknown = unknown_share(captions, tokenizer, is_trained)
     known = len(tokenizer) - len(set(tokenizer.all_special_ids))
     message = f"The vocabulary has {known} words; {unknown:.1%} of the words of the training captions are unknown."
-    if not {"init_from", "pretrained_language_model", "text_pretrained"}.isdisjoint(config.model):
-        refuse_unknown_words(unknown, tokenizer)
     if unknown > 0.05:
         logger.warning("Warning: %s", message)
     else:

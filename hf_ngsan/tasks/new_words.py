@@ -2,58 +2,93 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
-from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+from torch.nn import functional
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from ..data.collator import IGNORED_LABEL
 from ..data.vocabulary import add_words
-from ..languages import ENGLISH, language_of
-from ..loading.models import quiet_loading
-from ..models.configuration_hub import MissingBackboneError
 from ..models.text_encoders import find_text_encoder
+from .new_models import unknown_share
 
 logger = logging.getLogger(__name__)
 
-TEXT_ENCODER = "all-minilm-l6-v2"
 NEIGHBOURS = 5
-MOST_NAMED = 30  # words in the log
-SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
-"""Special tokens of captions, and the equivalent ones of a text encoder."""
+DECAY = 5.0  # of a row's squared change, a place of the word; with less, captions of other photographs have it too
+SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}  # of text encoders
 
 
 def learn_new_words(
-    model: Any, tokenizer: PreTrainedTokenizerBase, captions: Iterable[str], min_count: int | None
+    model: Any, tokenizer: PreTrainedTokenizerBase, captions: Sequence[str], min_count: int | None
 ) -> list[str]:
     """Adds the words that captions have `min_count` times or more to the vocabulary of a model; returns them.
 
-    Known words keep ids and weights. A new word begins, in embeddings and classifier, as the mean of the `NEIGHBOURS`
-    known words that are most similar in a text encoder, if it is English and the encoder's package is installed, else
-    of all known words. Vocabularies of subwords stay as they are, and all with `min_count=None`.
+    Known words keep ids and weights. A new word begins as the mean of all known words, in embeddings and classifier;
+    [`fit_new_words`] continues from there. Vocabularies of subwords stay as they are, and all with `min_count=None`.
     """
-    known = sorted(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens))  # in one order in every process
-    words = [] if min_count is None else add_words(tokenizer, captions, min_count)
+    unknown_share(captions, tokenizer)
+    known = sorted(set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids))
+    model.new_words = words = [] if min_count is None else add_words(tokenizer, captions, min_count)
     if not words:
         return []
     model.resize_token_embeddings(max(model.config.vocab_size, len(tokenizer)), mean_resizing=False)
     language_model = getattr(getattr(model.base_model, "decoder", None), "language_model", None)
     if language_model is not None:
         align(language_model, tokenizer)
-    sources, how = [known] * len(words), "all known words"
-    if language_of(tokenizer) == ENGLISH:
-        with suppress(MissingBackboneError):
-            sources = nearest_words(words, known)
-            how = f"the {NEIGHBOURS} known words nearest to each in {TEXT_ENCODER}"
     heads = [model.get_input_embeddings(), model.get_output_embeddings(), getattr(language_model, "lm_head", None)]
-    vocabulary = tokenizer.get_vocab()
-    for word, near in zip(words, sources, strict=True):
-        rows = [vocabulary[one] for one in near]
-        for weight in (weight for head in heads if head is not None for weight in head.parameters()):
-            weight.data[vocabulary[word]] = weight.data[rows].mean(0)
-    named = ", ".join(words[:MOST_NAMED]) + (", ..." if len(words) > MOST_NAMED else "")
-    logger.info("%d new words, which begin as the mean of %s: %s", len(words), how, named)
+    new = tokenizer.convert_tokens_to_ids(words)
+    for weight in (weight for head in heads if head is not None for weight in head.parameters()):
+        weight.data[new] = weight.data[known].mean(0)
+    logger.info("%d new words: %s", len(words), ", ".join(words[:30]) + ", ..." * (len(words) > 30))
     return words
+
+
+@torch.no_grad()
+def fit_new_words(model: Any, tokenizer: PreTrainedTokenizerBase, batches: Iterable[Any]) -> None:
+    """Fits the new words of a captioner to the places where captions have them; `batches` have `labels`.
+
+    A word's embedding becomes the mean of the `NEIGHBOURS` known words that the captioner expects there. Its row of the
+    classifier begins as their mean, too, and then minimizes the cross-entropy of all words of the captions, while all
+    else stays as it is: the "weight imprinting" of Qi et al. 2018 as a regression.
+    """
+    first, classifier, parts = len(tokenizer) - len(model.new_words), model.get_output_embeddings(), []
+    expected = torch.zeros(len(model.new_words), first, device=model.device)
+    for batch in batches:
+        inputs = {name: value.to(model.device) for name, value in batch.items() if name != "caption_weights"}
+        labels = inputs.pop("labels")
+        inputs["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels)
+        states = model.model(**inputs, use_cache=False).last_hidden_state[labels != IGNORED_LABEL]
+        logits, labels = classifier(states)[:, :first], labels[labels != IGNORED_LABEL]
+        is_new = labels >= first
+        expected.index_add_(0, labels[is_new] - first, logits[is_new].softmax(-1))
+        known = logits.gather(1, labels.clamp(max=first - 1)[:, None])[:, 0]  # where the label is a known word
+        parts.append((states, logits.logsumexp(-1), known, labels))
+    states, rest, known, labels = map(torch.cat, zip(*parts, strict=True))
+    new, is_new = labels[labels >= first].unique(), labels >= first
+    if not len(new):  # all are behind the end of captions that are too long
+        return
+    expected[:, tokenizer.all_special_ids] = 0
+    shares, nearest = expected[new - first].topk(min(NEIGHBOURS, first))
+    shares, rows = shares / shares.sum(-1, keepdim=True), list(classifier.parameters())
+    for weight in {model.get_input_embeddings().weight, *rows}:
+        weight.data[new] = torch.einsum("wn,wn...->w...", shares, weight.data[nearest])
+    fitted, places = [row.data[new].requires_grad_() for row in rows], torch.searchsorted(new, labels)
+    start, decay = fitted[0].detach().clone(), DECAY / len(labels) * places[is_new].bincount()[:, None]
+    optimizer = torch.optim.LBFGS(fitted, max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        logits = functional.linear(states, *fitted)
+        right = torch.where(is_new, logits.gather(1, places[:, None])[:, 0], known)
+        value = (torch.logaddexp(rest, logits.logsumexp(-1)) - right).mean() + (decay * (fitted[0] - start) ** 2).sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    for row, values in zip(rows, fitted, strict=True):
+        row.data[new] = values.data
 
 
 def align(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -72,21 +107,3 @@ def align(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
 
     vocabulary = tokenizer.get_vocab()
     model.align_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__), pieces_of)
-
-
-@torch.inference_mode()
-def nearest_words(words: Sequence[str], known: Sequence[str]) -> list[list[str]]:
-    """Returns the `NEIGHBOURS` known words that are most similar to each word: cosines of mean-pooled states."""
-    folder = find_text_encoder(TEXT_ENCODER)
-    with quiet_loading():
-        encoder = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()  # nosec B615  # installed, no code
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)  # nosec B615
-
-    def embed(texts: Sequence[str]) -> torch.Tensor:
-        inputs = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
-        states = encoder(**inputs).last_hidden_state * inputs["attention_mask"][..., None]
-        return torch.nn.functional.normalize(states.sum(1), dim=-1)  # as that of the mean
-
-    of_known = torch.cat([embed(known[start : start + 256]) for start in range(0, len(known), 256)])
-    nearest = (embed(words) @ of_known.T).topk(min(NEIGHBOURS, len(known))).indices
-    return [[known[place] for place in places] for places in nearest.tolist()]

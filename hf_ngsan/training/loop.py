@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list, gather_object
+from accelerate.utils import DistributedDataParallelKwargs, broadcast, broadcast_object_list, gather_object
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, ProcessorMixin
@@ -116,11 +116,14 @@ class TrainingLoop:
 
     def run(self) -> None:
         """Trains until the last epoch or until early stopping."""
-        if self.progress.step == 0 and "init_from" in self.config.model and self.validation_rows is not None:
-            self.model.eval()  # the initial trained model is the best one until another is better
-            scores = self.scores()
-            self.keep_if_best(0, scores)
-            logger.info("Before this training: %s %.4f.", self.task.metric, scores[self.task.metric])
+        if self.progress.step == 0:
+            self.model.eval()
+            if "init_from" in self.config.model and self.validation_rows is not None:
+                scores = self.scores()  # the initial trained model is the best one until another is better
+                self.keep_if_best(0, scores)
+                logger.info("Before this training: %s %.4f.", self.task.metric, scores[self.task.metric])
+            self.task.begin(self.bare_model, self.processor, self.rows)
+            broadcast([weight.data for weight in self.bare_model.parameters()])  # GPUs round otherwise
         self.start_clock()
         while not self.is_finished():
             if self.stage_is_over():

@@ -150,8 +150,8 @@ class Task(ABC):
     """Turns a training config into rows, a model, batches, objectives and scores.
 
     The engine calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`, `stages`,
-    `collator`, `identity`, `sampler` and `encode_once`, then `evaluate` and `save` once an epoch. `hf-ngsan evaluate`
-    calls `load`, `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the training log.
+    `collator`, `identity`, `sampler`, `encode_once`, `begin`, then `evaluate` and `save` once an epoch. `hf-ngsan
+    evaluate` calls `load`, `load_rows`, `evaluation_rows` and `evaluate`: its scores are those of the training log.
     """
 
     config_class: ClassVar[type[TrainingConfig]] = TrainingConfig
@@ -206,6 +206,9 @@ class Task(ABC):
     ) -> tuple[Dataset, Dataset | None]:
         """Returns both with what frozen parts of the model compute of them; then `collator` is called again."""
         return rows, validation_rows
+
+    def begin(self, model: Any, processor: Any, rows: Dataset) -> None:  # noqa: B027  # most tasks need nothing
+        """Prepares the model, in evaluation mode, in every process before the first update, from these rows."""
 
     @abstractmethod
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:

@@ -149,6 +149,7 @@ def test_a_calibration_is_of_its_captions(made):
     assert sum(answer["unlike_training"] for answer in answers) == math.ceil(0.05 * NUM_PHOTOS)
     assert found.data == [f"images:{made / name}" for name in ("data", "more")]
     assert all(0 <= judge.auroc <= 1 and 0 <= judge.calibration_error <= 1 for judge in (found.full, found.quick))
+    assert all(0 < judge.doubt_below <= 0.5 and 0 <= judge.doubted <= 1 for judge in (found.full, found.quick))
 
 
 def test_captions_with_scores_on_the_command_line(made, capsys, tmp_path):
@@ -167,15 +168,16 @@ def test_captions_with_scores_on_the_command_line(made, capsys, tmp_path):
 def test_a_doubtful_caption_says_so_unasked(made, capsys, tmp_path):
     photo((32, 24), 3).save(tmp_path / "photo.png")
     content = json.loads((made / "captioner" / CONFIDENCE).read_text())
-    doubts = {(-9, -99): True, (9, -99): False, (9, 99): True}
-    for (intercept, least), doubtful in doubts.items():
+    doubts = {(-9, -99, 0.3): True, (9, -99, 0.3): False, (9, 99, 0.3): True, (0, -99, 0.4): False, (0, -99, 0.6): True}
+    for (intercept, least, below), doubtful in doubts.items():
         judge = {"intercept": intercept, "log_probability": 0, "evidence": 0, "min_familiarity": least}
-        folder = tmp_path / f"{intercept} {least}"
+        judge["doubt_below"] = below
+        folder = tmp_path / f"{intercept} {least} {below}"
         shutil.copytree(made / "captioner", folder)
         (folder / CONFIDENCE).write_text(json.dumps({**content, "quick": content["quick"] | judge}))
         assert main(["caption", "--model", str(folder), str(tmp_path / "photo.png")]) == 0
         printed = capsys.readouterr()
-        assert printed.out.count("\t") == 1 and ("photo.png" in printed.err) == doubtful, (intercept, least)
+        assert printed.out.count("\t") == 1 and ("photo.png" in printed.err) == doubtful, (intercept, least, below)
     (folder / CONFIDENCE).unlink()
     assert main(["caption", "--model", str(folder), str(tmp_path / "photo.png")]) == 0
     assert not capsys.readouterr().err

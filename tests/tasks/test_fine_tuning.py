@@ -7,15 +7,15 @@ import pytest
 import torch
 from PIL import Image
 
+from hf_ngsan.data import DataError
 from hf_ngsan.loading.models import load_model, save_model
-from hf_ngsan.models.configuration_hub import MissingBackboneError
 from hf_ngsan.tasks import CaptioningConfig, RetrievalConfig, new_words, train
 from hf_ngsan.tasks.retrieval import new_dual_encoder
 from hf_ngsan.training.config import ConfigError
 from tests.models.mhsan.tiny import tiny_model as tiny_mhsan
 from tests.models.rstnet.tiny import TEXT_ENCODER
 from tests.models.rstnet.tiny import tiny_captioner as tiny_rstnet
-from tests.models.tiny import WORDS, tiny_captioner, tiny_tokenizer
+from tests.models.tiny import FEATURE_SIZE, WORDS, tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import photo
 from tests.tables import each_row
 
@@ -24,14 +24,6 @@ from .test_captioning import KilledError, die_at
 from .tiny import TRAINING
 
 CAPTIONS = ["a zorblat near a ball", "two zorblat a quindle", "quindle a red thing"]
-
-
-@pytest.fixture
-def no_text_encoder(monkeypatch):
-    def missing(name):
-        raise MissingBackboneError(name)
-
-    monkeypatch.setattr(new_words, "find_text_encoder", missing)
 
 
 def rstnet(tokenization: str, pieces: int):
@@ -49,7 +41,7 @@ MODELS = {
 
 
 @each_row("name", list(MODELS))
-def test_known_words_keep_ids_and_weights_and_new_ones_begin_as_their_mean(name, no_text_encoder, tmp_path):
+def test_known_words_keep_ids_and_weights_and_new_ones_begin_as_their_mean(name, tmp_path):
     model, tokenizer = MODELS[name](), tiny_tokenizer()
     before, size = tokenizer.get_vocab(), len(WORDS) + 4
     old = {key: weight.clone() for key, weight in model.state_dict().items()}
@@ -66,13 +58,31 @@ def test_known_words_keep_ids_and_weights_and_new_ones_begin_as_their_mean(name,
         torch.testing.assert_close(weight[size:], weight[4:size].mean(0).expand_as(weight[size:]))
 
 
-def test_english_words_begin_as_the_words_that_are_nearest_in_meaning():
-    known = ["train", "sky", "cat", "blue", "table", "runs", "puppy", "green", "seven"]
-    near = new_words.nearest_words(["kitten", "locomotive"], known)
-    assert (near[0][0], near[1][0]) == ("cat", "train")
+def test_a_fitted_word_is_the_most_probable_one_where_captions_have_it():
+    model, processor = tiny_captioner(geometric_bias=[]), tiny_processor()
+    features = [np.random.default_rng(seed).normal(size=(5, FEATURE_SIZE)) for seed in range(2)]
+    captions = [["a red zorblat"], ["a red ball"]]
+    new_words.learn_new_words(model, processor.tokenizer, [*captions[0], *captions[1]], 1)
+    batch = processor(visual_features=features, captions=captions)
+    old = [weight[:-1].clone() for weight in (*model.lm_head.parameters(), model.get_input_embeddings().weight)]
+    before = model(**batch).logits.log_softmax(-1)
+    new_words.fit_new_words(model, processor.tokenizer, [batch])
+    after = model(**batch).logits.log_softmax(-1)
+    assert after[0, 2].argmax() == len(processor.tokenizer) - 1
+    assert after[0, 2, -1] > max(before[0, 2, -1], after[1, 2, -1])
+    heads = (*model.lm_head.parameters(), model.get_input_embeddings().weight)
+    assert all(torch.equal(weight[:-1], known) for weight, known in zip(heads, old, strict=True))
 
 
-def test_a_dual_encoder_of_words_learns_them_too(dual_encoder, no_text_encoder):
+def test_captions_in_another_language_are_refused_though_their_words_are_seen_twice(fine_tuning, tmp_path):
+    lines = [f"{place}.png,一只 狗 在 草地 上" for place in range(24)]
+    (tmp_path / "photos" / "metadata.csv").write_text("\n".join(["file_name,caption", *lines]), encoding="utf-8")
+    with pytest.raises(DataError, match="another language"):
+        train(fine_tuning("run"))
+    assert not (tmp_path / "run" / "best").exists()
+
+
+def test_a_dual_encoder_of_words_learns_them_too(dual_encoder):
     sections = {"model": {"init_from": str(dual_encoder)}, "data": {"new_words": 1}}
     model, processor = new_dual_encoder(RetrievalConfig.from_dict(sections), CAPTIONS)
     assert model.get_input_embeddings().num_embeddings == len(processor.tokenizer) == len(WORDS) + 4 + 3
@@ -84,7 +94,7 @@ def photo_of_a_kind(seed: int) -> Image.Image:
 
 
 @pytest.fixture
-def fine_tuning(tmp_path, captioner, no_text_encoder):
+def fine_tuning(tmp_path, captioner):
     """Makes training configs with 24 photographs, whose captions have two words that the captioner does not know."""
     photos = tmp_path / "photos"
     photos.mkdir()
