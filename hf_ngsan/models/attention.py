@@ -1,7 +1,7 @@
 """Attention with optional normalized queries and keys (NSA) and an additive bias, and the layers around it."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.output_capturing import OutputRecorder
+
+from .geometry import GeometricBias
 
 
 def eager_attention_forward(
@@ -43,15 +45,25 @@ def eager_attention_forward(
 
 
 def attend(
-    interface: Callable[..., tuple], module: nn.Module, *states: Any, **kwargs: Any
+    interface: Callable[..., tuple],
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any = None,
+    position_bias: torch.Tensor | None = None,
+    **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Calls an attention implementation with queries, keys, values, mask and bias; half ones in float32 on a CPU."""
-    dtype = states[0].dtype
-    if states[0].device.type != "cpu" or dtype not in (torch.float16, torch.bfloat16):
-        return interface(module, *states[:-1], position_bias=states[-1], **kwargs)
-    *single, bias = (one.float() if torch.is_tensor(one) and one.is_floating_point() else one for one in states)
+    """Calls an attention implementation, on a CPU in float32 for half-precision states."""
+    dtype = query.dtype
+    if query.device.type != "cpu" or dtype not in (torch.float16, torch.bfloat16):
+        return interface(module, query, key, value, attention_mask, position_bias=position_bias, **kwargs)
+    if torch.is_tensor(attention_mask) and attention_mask.is_floating_point():
+        attention_mask = attention_mask.float()
+    bias = None if position_bias is None else position_bias.float()
     with torch.autocast("cpu", enabled=False):
-        output, weights = interface(module, *single, position_bias=bias, **kwargs)
+        single = (query.float(), key.float(), value.float())
+        output, weights = interface(module, *single, attention_mask, position_bias=bias, **kwargs)
     return output.to(dtype), None if weights is None else weights.to(dtype)
 
 
@@ -196,7 +208,6 @@ class MultiHeadAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         token_mask: torch.Tensor | None = None,
         cache: EncoderDecoderCache | None = None,
-        value_states: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Args:
@@ -205,7 +216,6 @@ class MultiHeadAttention(nn.Module):
                 keys and values for cross-attention; `num_images` divides `batch_size`.
             attention_mask (*optional*): in the form that the attention implementation takes.
             token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for norms.
-            value_states (*optional*): inputs of the values where they differ from those of the keys.
             kwargs: `position_bias`, broadcastable to the scores; `attn_implementation`, for this call.
 
         Returns the output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length,
@@ -216,32 +226,29 @@ class MultiHeadAttention(nn.Module):
             query = self.query_norm(query, token_mask)
         is_cross_attention = encoder_hidden_states is not None
         source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        key, value = self.keys_and_values(source, token_mask, cache, is_cross_attention, value_states)
+        key, value = self.keys_and_values(source, token_mask, cache, is_cross_attention)
         return self.weighted_sum(query, key, value, attention_mask, scaling=self.scaling, **kwargs)
 
     def keys_and_values(
-        self,
-        source: torch.Tensor,
-        token_mask: torch.Tensor | None,
-        cache: Any,
-        is_cross_attention: bool,
-        value_source: torch.Tensor | None = None,
+        self, source: Any, token_mask: torch.Tensor | None, cache: Any, is_cross_attention: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns keys and values `(batch_size, num_heads, length, head_dim)`, those in the cache included."""
         if is_cross_attention and cache is not None and cache.is_updated.get(self.layer_idx):
             layer = cache.cross_attention_cache.layers[self.layer_idx]
             return layer.keys, layer.values
-        key = self.k_proj(source)
+        key, value = self.project_source(source)
         if self.key_norm is not None:
             key = self.key_norm(key, token_mask)
-        value = self.split_heads(self.v_proj(source if value_source is None else value_source))
-        key = self.split_heads(key)
+        key, value = self.split_heads(key), self.split_heads(value)
         if cache is None:
             return key, value
         if not is_cross_attention:
             return cache.self_attention_cache.update(key, value, self.layer_idx)
         cache.is_updated[self.layer_idx] = True
         return cache.cross_attention_cache.update(key, value, self.layer_idx)
+
+    def project_source(self, source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.k_proj(source), self.v_proj(source)
 
     def split_heads(self, states: torch.Tensor) -> torch.Tensor:
         return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -300,13 +307,19 @@ class TransformerLayer(GradientCheckpointingLayer):
 
 
 class EncoderLayer(TransformerLayer):
-    """Self-attention, with a geometric bias if there is one, and feed-forward, each LayerNorm(x + sublayer(x))."""
+    """Self-attention and feed-forward, each LayerNorm(x + sublayer(x)).
+
+    `geometric_bias` names the kinds of [`GeometricBias`] that the layer adds to its scores; by default there is none.
+    """
 
     attention_class: type[MultiHeadAttention] = MultiHeadAttention
 
-    def __init__(self, config: PreTrainedConfig, geometric_bias: nn.Module | None = None, **norms: Any):
+    def __init__(self, config: Any, geometric_bias: Sequence[str] = (), **norms: Any):
         super().__init__()
-        self.geometric_bias = geometric_bias
+        self.geometric_bias = None
+        if geometric_bias:
+            sizes = config.hidden_size, config.num_attention_heads, config.geometry_hidden_size
+            self.geometric_bias = GeometricBias(*sizes, geometric_bias)
         self.self_attn = self.attention_class(config, **norms)
         self.self_attn_norm: nn.Module = nn.LayerNorm(config.hidden_size)
         self.feed_forward = FeedForward(config)
@@ -318,10 +331,13 @@ class EncoderLayer(TransformerLayer):
         hidden_states: torch.Tensor,
         geometry: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
+        token_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
-        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, position_bias=bias, **kwargs)
+        attended, _ = self.self_attn(
+            hidden_states, attention_mask=attention_mask, token_mask=token_mask, position_bias=bias, **kwargs
+        )
         hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 

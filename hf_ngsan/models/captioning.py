@@ -1,5 +1,6 @@
 """The base of models that write text about images: decoder over words, cache, labels, loss and `generate()`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,7 +22,6 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer, with_attention
-from .geometry import positions_of_tokens, sinusoids, token_positions
 from .modeling_base import (
     HubPreTrainedModel,
     accepts_old_cache_name,
@@ -29,6 +29,7 @@ from .modeling_base import (
     refuse_unknown_keywords,
     vision_of,
 )
+from .positions import positions_of_tokens, sinusoids, token_positions
 
 
 def refuse_missing_past(
@@ -224,6 +225,12 @@ def shift_behind_start(labels: torch.Tensor, start: int, padding: int) -> torch.
     return shifted.masked_fill(shifted == -100, padding)
 
 
+def behind_end(tokens: torch.Tensor, ends: int | list[int] | None) -> torch.Tensor:
+    """Returns which of the new tokens `(rows, length)` stand behind an end token."""
+    is_end = torch.isin(tokens, torch.tensor([] if ends is None else ends, device=tokens.device).reshape(-1))
+    return (is_end.cumsum(-1) - is_end.long()) > 0
+
+
 def loss_of_words(model: Any, logits: torch.Tensor, labels: torch.Tensor, number: Any) -> torch.Tensor:
     """Returns the cross-entropy per word, or over a `number` of words, of labels `(batch_size, length)`."""
     labels = labels.contiguous()  # as the inputs of the model are
@@ -243,6 +250,10 @@ class WordGenerationMixin(GenerationMixin):
         super().adjust_generation_fn(*args, **kwargs)  # type: ignore[misc]
         if self.generation_config.max_new_tokens is None and self.generation_config.max_length is None:
             self.generation_config.max_new_tokens = self.longest_output
+
+    def beam_search_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns arguments of `generate()` with beams that replace given ones; a subclass may have some."""
+        return {}
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:

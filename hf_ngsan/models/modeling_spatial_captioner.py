@@ -11,11 +11,12 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS, DecoderLayer, EncoderLayer, MultiHeadAttention
+from .attention import DecoderLayer, EncoderLayer, MultiHeadAttention
 from .captioning import CaptionCache, CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
 from .configuration_spatial_captioner import SpatialCaptionerConfig
-from .geometry import absolute_geometry, positions_of_tokens, sinusoids
-from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
+from .geometry import absolute_geometry
+from .modeling_base import HubPreTrainedModel
+from .positions import sinusoidal_positions
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
@@ -80,7 +81,7 @@ def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> t
 class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
     """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1)."""
 
-    _can_record_outputs = {"hidden_states": SpatialEncoderLayer, "attentions": SELF_ATTENTIONS}
+    _can_record_outputs = {"hidden_states": SpatialEncoderLayer, "attentions": SpatialAttention}
 
     def __init__(self, config: SpatialCaptionerConfig):
         super().__init__(config)
@@ -106,17 +107,17 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
 
         Boxes are needed with `position_embedding="boxes"`, else ignored. Positions count real cells only.
         """
-        refuse_unknown_keywords(self, kwargs)
-        check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
+        needed_by = "position_embedding='boxes'" if self.config.position_embedding == "boxes" else ""
+        boxes = visual_boxes if needed_by else None
+        self.check_visual_inputs(visual_features, attention_mask, kwargs, boxes, needed_by)
         hidden_states = visual_features.to(self.dtype)
         if self.input_proj is not None:
             hidden_states = self.input_proj(hidden_states)
-        if self.config.position_embedding == "boxes":
-            check_visual_boxes(visual_boxes, hidden_states, "position_embedding='boxes'")
-            positions = absolute_geometry(visual_boxes, self.config.hidden_size)  # type: ignore[arg-type]
+        if boxes is not None:
+            positions = absolute_geometry(boxes, self.config.hidden_size).to(hidden_states.dtype)
         else:
-            positions = sinusoids(positions_of_tokens(hidden_states, attention_mask), self.config.hidden_size)
-        hidden_states = self.dropout(hidden_states + positions.to(hidden_states.dtype))
+            positions = sinusoidal_positions(hidden_states, attention_mask)
+        hidden_states = self.dropout(hidden_states + positions)
         key_counts = None
         if self.config.attention_temperature == "key_length":
             key_counts = token_counts(hidden_states, attention_mask)

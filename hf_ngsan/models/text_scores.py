@@ -12,6 +12,8 @@ from torch.nn.functional import pad
 from transformers.generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from .captioning import behind_end
+
 
 class TextScores(NamedTuple):
     """The scores of a text, in nats."""
@@ -69,12 +71,6 @@ def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: to
     if not values.isfinite().all():
         raise RuntimeError("the model gives log-probabilities that are not finite; its weights may be damaged")
     return values
-
-
-def behind_end(tokens: torch.Tensor, ends: int | list[int] | None) -> torch.Tensor:
-    """Returns which of the new tokens `(rows, length)` stand behind an end token."""
-    is_end = torch.isin(tokens, torch.tensor([] if ends is None else ends, device=tokens.device).reshape(-1))
-    return (is_end.cumsum(-1) - is_end.long()) > 0
 
 
 def text_scores(

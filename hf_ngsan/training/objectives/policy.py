@@ -12,7 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
 from ...models.decoding import StepwiseDecoder
-from ...models.text_scores import behind_end
+from ...models.captioning import behind_end
 
 
 @dataclass(frozen=True)
