@@ -8,7 +8,7 @@ from torch import nn
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.generation import GenerationMixin
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -21,7 +21,7 @@ from transformers.utils import TransformersKwargs, torch_compilable_check
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer, with_attention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer, padding_mask, with_attention
 from .modeling_base import (
     HubPreTrainedModel,
     accepts_old_cache_name,
@@ -154,12 +154,8 @@ class WordDecoder(HubPreTrainedModel):
         causal_mask = create_causal_mask(
             config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, cache=cache
         )
-        encoder_mask = create_bidirectional_mask(
-            config=config,
-            inputs_embeds=inputs_embeds.reshape(num_images, -1, hidden_size),
-            attention_mask=encoder_attention_mask,
-            encoder_hidden_states=encoder_hidden_states,
-        )
+        per_image = inputs_embeds.reshape(num_images, -1, hidden_size)
+        encoder_mask = padding_mask(config, per_image, encoder_attention_mask, encoder_hidden_states)
         kwargs |= self.inputs_of_layers(
             input_ids, attention_mask, position_ids, encoder_hidden_states, encoder_attention_mask, cache
         )
@@ -281,6 +277,8 @@ class WordGenerationMixin(GenerationMixin):
             inputs["decoder_input_ids"] = shift_behind_start(labels, start, self.config.pad_token_id)
         elif labels is not None:
             labels = labels_beside_inputs(labels, inputs["decoder_input_ids"], start)
+        if labels is not None and self.training and inputs["use_cache"] is None:
+            inputs["use_cache"] = False  # nobody reads it, and copying into it takes operators
         outputs = self.model(**inputs)
         logits = self.lm_head(outputs.last_hidden_state)
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}

@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import EncoderLayer
+from .attention import EncoderLayer, needed_mask, padding_mask
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
 from .configuration_ngsan import NGSANConfig
 from .geometry import RelativeGeometryEmbedding, absolute_geometry, relative_geometry
@@ -77,9 +76,10 @@ class NGSANEncoder(NGSANPreTrainedModel):
         geometry = None
         if self.geometry_embedding is not None and visual_boxes is not None:
             geometry = self.geometry_embedding(relative_geometry(visual_boxes, config.geometry_features))
-        mask = create_bidirectional_mask(config=config, inputs_embeds=hidden_states, attention_mask=attention_mask)
+        mask = padding_mask(self.config, hidden_states, attention_mask)
+        token_mask = needed_mask(attention_mask) if self.training else attention_mask
         for layer in self.layers:
-            hidden_states = layer(hidden_states, geometry, attention_mask=mask, token_mask=attention_mask, **kwargs)
+            hidden_states = layer(hidden_states, geometry, mask, token_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 

@@ -5,14 +5,21 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import nn
 from transformers.cache_utils import EncoderDecoderCache
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention, TransformerLayer
+from .attention import (
+    CROSS_ATTENTIONS,
+    SELF_ATTENTIONS,
+    MultiHeadAttention,
+    TransformerLayer,
+    needed_mask,
+    padding_mask,
+)
 from .captioning import CaptionCache, CaptioningModel, WordDecoder
 from .configuration_rstnet import RSTNetConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, center_and_size, geometry_of_pairs, grid_boxes
@@ -114,7 +121,7 @@ class AdaptiveAttention(GridAttention):
         query_length)`, 1 minus the mean over heads of the signal's weight (eq. 22-24), in float32.
         """
         batch_size, query_length, _ = hidden_states.shape
-        key, value = self.keys_and_values(encoder_hidden_states, None, cache, True)
+        key, value = self.keys_and_values(encoder_hidden_states, None, cache)
         num_images = key.shape[0]
         captions_per_image = batch_size // num_images
 
@@ -242,7 +249,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         if self.geometry is not None:
             boxes = self.boxes_of(hidden_states, visual_boxes, attention_mask)
             geometric_bias = self.geometry(boxes, hidden_states).expand(hidden_states.shape[0], -1, -1, -1)
-        mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask)
+        mask = padding_mask(self.config, hidden_states, attention_mask)
         positions = positions_of_grid(self.config, hidden_states)
         for layer in self.layers:
             hidden_states = layer(hidden_states, geometric_bias, positions, attention_mask=mask, **kwargs)
@@ -256,7 +263,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
             if boxes is not None:
                 check_visual_boxes(boxes, states, "")
                 return boxes
-            if attention_mask is not None and not torch.compiler.is_compiling() and not bool(attention_mask.all()):
+            if (mask := needed_mask(attention_mask)) is not None and not is_tracing(mask) and not bool(mask.all()):
                 raise ValueError("visual_boxes are missing: images of fewer visual tokens are no grids of one size.")
         return grid_boxes(*grid_shape(self.config, states.shape[1]), device=states.device)[None]
 

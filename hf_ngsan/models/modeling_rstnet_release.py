@@ -1,7 +1,7 @@
 """The parts of RSTNet with switches of the authors' release; see [`RSTNetConfig.from_release`] for all of them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,12 +20,11 @@ WAVELENGTH = 10000.0  # of the codes of a grid over 2 pi, the longest; as in Vas
 class GridAttention(MultiHeadAttention):
     """Attention whose keys may have codes of rows and columns, which values never have (`grid_position_embedding`)."""
 
-    def project_source(
-        self, source: torch.Tensor | tuple[torch.Tensor, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def project_source(self, source: torch.Tensor | tuple[torch.Tensor, torch.Tensor]) -> Sequence[torch.Tensor]:
         """Takes one input of keys and values, or a pair: with codes, for the keys, and without, for the values."""
-        of_keys, of_values = source if isinstance(source, tuple) else (source, source)
-        return self.k_proj(of_keys), self.v_proj(of_values)
+        if not isinstance(source, tuple) or source[0] is source[1]:
+            return super().project_source(source[0] if isinstance(source, tuple) else source)
+        return self.k_proj(source[0]), self.v_proj(source[1])
 
 
 def grid_positions(rows: int, columns: int, channels: int, device: torch.device | None = None) -> torch.Tensor:
