@@ -1,7 +1,7 @@
 """The base of models that write text about images: decoder over words, cache, labels, loss and `generate()`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -67,6 +67,17 @@ def caption_cache(cache: Cache) -> CaptionCache:
     return shared
 
 
+class DecoderInputs(NamedTuple):
+    """Arguments of [`~WordDecoder.forward`] from which a decoder makes further ones of its layers."""
+
+    input_ids: torch.Tensor | None
+    attention_mask: torch.Tensor | None
+    position_ids: torch.Tensor
+    encoder_hidden_states: torch.Tensor
+    encoder_attention_mask: torch.Tensor | None
+    cache: CaptionCache | None
+
+
 class WordDecoder(HubPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
 
@@ -101,16 +112,8 @@ class WordDecoder(HubPreTrainedModel):
         positions = sinusoids(position_ids, hidden_size).to(inputs_embeds.dtype)
         return self.dropout(inputs_embeds * hidden_size**0.5 + positions)
 
-    def inputs_of_layers(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        encoder_attention_mask: torch.Tensor | None,
-        cache: CaptionCache | None,
-    ) -> dict[str, Any]:
-        """Returns further arguments of every layer, from those of [`~WordDecoder.forward`]."""
+    def inputs_of_layers(self, given: DecoderInputs) -> dict[str, Any]:
+        """Returns further arguments of every layer."""
         return {}
 
     @accepts_old_cache_name
@@ -156,9 +159,8 @@ class WordDecoder(HubPreTrainedModel):
         )
         per_image = inputs_embeds.reshape(num_images, -1, hidden_size)
         encoder_mask = padding_mask(config, per_image, encoder_attention_mask, encoder_hidden_states)
-        kwargs |= self.inputs_of_layers(
-            input_ids, attention_mask, position_ids, encoder_hidden_states, encoder_attention_mask, cache
-        )
+        encoded = (encoder_hidden_states, encoder_attention_mask)
+        kwargs |= self.inputs_of_layers(DecoderInputs(input_ids, attention_mask, position_ids, *encoded, cache))
         hidden_states = self.embed(inputs_embeds, position_ids, attention_mask)
         for layer in self.layers:
             hidden_states = layer(

@@ -20,7 +20,7 @@ from .attention import (
     needed_mask,
     padding_mask,
 )
-from .captioning import CaptionCache, CaptioningModel, WordDecoder
+from .captioning import CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_rstnet import RSTNetConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, center_and_size, geometry_of_pairs, grid_boxes
 from .modeling_base import HubPreTrainedModel, check_visual_boxes
@@ -308,30 +308,24 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
         scale = self.config.hidden_size**0.5 if self.config.scale_embeddings else 1.0
         return self.dropout(inputs_embeds * scale + self.positions(position_ids, attention_mask, inputs_embeds.dtype))
 
-    def inputs_of_layers(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        encoder_attention_mask: torch.Tensor | None,
-        cache: CaptionCache | None,
-    ) -> dict[str, Any]:
+    def inputs_of_layers(self, given: DecoderInputs) -> dict[str, Any]:
         inputs = {
-            "token_mask": current_mask(attention_mask, position_ids.shape[-1]),
-            "encoder_token_mask": encoder_attention_mask,
-            "encoder_positions": positions_of_grid(self.config, encoder_hidden_states),
+            "token_mask": current_mask(given.attention_mask, given.position_ids.shape[-1]),
+            "encoder_token_mask": given.encoder_attention_mask,
+            "encoder_positions": positions_of_grid(self.config, given.encoder_hidden_states),
         }
         if self.language_model is None:
             return inputs
-        if input_ids is None:
+        if given.input_ids is None:
             raise ValueError("The language model reads words: give decoder_input_ids, not decoder_inputs_embeds.")
         own_cache = None
-        if cache is not None:
+        if given.cache is not None:
             own_layers = self.language_model.config.cached_layers
-            own_cache = cache_behind(cache.self_attention_cache, self.config.num_hidden_layers, own_layers)
+            own_cache = cache_behind(given.cache.self_attention_cache, self.config.num_hidden_layers, own_layers)
         with torch.no_grad():
-            outputs = self.language_model(input_ids, attention_mask, position_ids, own_cache, with_logits=False)
+            outputs = self.language_model(
+                given.input_ids, given.attention_mask, given.position_ids, own_cache, with_logits=False
+            )
         return {**inputs, "language_signal": outputs.last_hidden_state}
 
 

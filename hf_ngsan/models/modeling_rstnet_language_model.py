@@ -202,7 +202,8 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         elif labels is not None:
             labels = labels_beside_inputs(labels, input_ids, start)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        refuse_missing_past(input_ids.shape[1], cache, attention_mask, position_ids)
+        if with_logits:  # else a captioner calls, which has checked it
+            refuse_missing_past(input_ids.shape[1], cache, attention_mask, position_ids)
         if use_cache and cache is None:
             cache = DynamicCache()
         shared, own_cache = None, None

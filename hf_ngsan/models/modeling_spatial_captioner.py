@@ -11,7 +11,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import DecoderLayer, EncoderLayer, MultiHeadAttention, padding_mask
-from .captioning import CaptionCache, CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
+from .captioning import CaptioningForConditionalGeneration, CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry
 from .modeling_base import HubPreTrainedModel
@@ -134,20 +134,12 @@ class SpatialCaptionerDecoder(WordDecoder):
     def make_layer(self, config: Any, layer_idx: int) -> nn.Module:
         return SpatialDecoderLayer(config, layer_idx)
 
-    def inputs_of_layers(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        encoder_attention_mask: torch.Tensor | None,
-        cache: CaptionCache | None,
-    ) -> dict[str, Any]:
+    def inputs_of_layers(self, given: DecoderInputs) -> dict[str, Any]:
         if self.config.attention_temperature != "key_length":
             return {}
-        cells = token_counts(encoder_hidden_states, encoder_attention_mask)
+        cells = token_counts(given.encoder_hidden_states, given.encoder_attention_mask)
         # Positions count the words, as a static cache has a mask of 4 dimensions.
-        return {"key_counts": position_ids + 1, "encoder_key_counts": cells}
+        return {"key_counts": given.position_ids + 1, "encoder_key_counts": cells}
 
 
 class SpatialCaptionerModel(SpatialCaptionerPreTrainedModel, CaptioningModel):
