@@ -55,9 +55,9 @@ def test_no_forward_of_mcan_reads_values_of_tensors():
     step(mcan.tiny_model(geometric_bias=["query"]).train(), {**inputs, "labels": torch.rand(2, len(mcan.ANSWERS))})
 
 
-@each_row(("lengths", "most"), [([6, 6, 6, 6], 900), ([6, 1, 2, 4], 925)])
+@each_row(("lengths", "most"), [([6, 6, 6, 6], 900), ([6, 1, 2, 4], 975)])
 def test_operators_of_a_step_of_ng_san(lengths, most):
-    """It was 1,085 when queries, keys and values, and the moments of each layer, had operators of their own."""
+    """Images with as many regions each need no mask. With an operator for each part of a layer a step had 1,085."""
     model = tiny.tiny_captioner(num_hidden_layers=4).train()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     inputs = {**tiny.random_images(lengths), "labels": LABELS}
