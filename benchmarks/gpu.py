@@ -55,7 +55,7 @@ from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.pipeline_inputs import Items
 from hf_ngsan.models.captioning import shift_behind_start
-from hf_ngsan.models.geometry import sinusoids
+from hf_ngsan.models.positions import sinusoids
 from hf_ngsan.tasks.captioning import CaptioningConfig, CaptioningTask
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.loop import TrainingLoop

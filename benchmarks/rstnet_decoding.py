@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from hf_ngsan import RSTNetConfig, RSTNetForConditionalGeneration
-from hf_ngsan.models.modeling_rstnet import grid_positions
+from hf_ngsan.models.modeling_rstnet_release import grid_positions
 
 REQUIRED_RATIO = 5
 

@@ -67,7 +67,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     image_size = fields.pop("image_size", None)
     sampling = {field: fields.pop(field) for field in SAMPLING if field in fields}
     with quiet_loading():
-        if model_type == "ngsan_vision":
+        if model_type == VisionConfig.model_type:
             model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
             missing = sorted(report["missing_keys"])
             if missing and model.config.save_frozen_weights:
@@ -93,7 +93,7 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
         config = read_config_file(folder)
     model_type, of_clips = config.get("model_type"), fields.pop("kind", None) == "frames"
     kind = None
-    if model_type != "ngsan_vision" and model_type not in own_model_types("captioning"):
+    if model_type != VisionConfig.model_type and model_type not in own_model_types("captioning"):
         try:
             kind = kind_of_source(name, config)
         except ValueError as error:

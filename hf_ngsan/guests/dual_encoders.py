@@ -18,8 +18,8 @@ from torch.nn.functional import logsigmoid, normalize
 from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel
 
 from ..io.files import sha256
+from ..models.contrastive_losses import pair_losses
 from ..models.image_processing_captioning import load_image
-from ..models.modeling_mhsan import pair_losses
 from ..registry import own_model_types
 
 EXPORTED_SETTINGS = "dual_encoder.json"

@@ -1,13 +1,14 @@
 """The base of models that write text about images: decoder over words, cache, labels, loss and `generate()`."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.generation import GenerationMixin
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -20,8 +21,7 @@ from transformers.utils import TransformersKwargs, torch_compilable_check
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer, with_attention
-from .geometry import positions_of_tokens, sinusoids, token_positions
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer, padding_mask, with_attention
 from .modeling_base import (
     HubPreTrainedModel,
     accepts_old_cache_name,
@@ -29,6 +29,7 @@ from .modeling_base import (
     refuse_unknown_keywords,
     vision_of,
 )
+from .positions import positions_of_tokens, sinusoids, token_positions
 
 
 def refuse_missing_past(
@@ -66,6 +67,17 @@ def caption_cache(cache: Cache) -> CaptionCache:
     return shared
 
 
+class DecoderInputs(NamedTuple):
+    """Arguments of [`~WordDecoder.forward`] from which a decoder makes further ones of its layers."""
+
+    input_ids: torch.Tensor | None
+    attention_mask: torch.Tensor | None
+    position_ids: torch.Tensor
+    encoder_hidden_states: torch.Tensor
+    encoder_attention_mask: torch.Tensor | None
+    cache: CaptionCache | None
+
+
 class WordDecoder(HubPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
 
@@ -100,16 +112,8 @@ class WordDecoder(HubPreTrainedModel):
         positions = sinusoids(position_ids, hidden_size).to(inputs_embeds.dtype)
         return self.dropout(inputs_embeds * hidden_size**0.5 + positions)
 
-    def inputs_of_layers(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        encoder_attention_mask: torch.Tensor | None,
-        cache: CaptionCache | None,
-    ) -> dict[str, Any]:
-        """Returns further arguments of every layer, from those of [`~WordDecoder.forward`]."""
+    def inputs_of_layers(self, given: DecoderInputs) -> dict[str, Any]:
+        """Returns further arguments of every layer."""
         return {}
 
     @accepts_old_cache_name
@@ -153,15 +157,10 @@ class WordDecoder(HubPreTrainedModel):
         causal_mask = create_causal_mask(
             config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, cache=cache
         )
-        encoder_mask = create_bidirectional_mask(
-            config=config,
-            inputs_embeds=inputs_embeds.reshape(num_images, -1, hidden_size),
-            attention_mask=encoder_attention_mask,
-            encoder_hidden_states=encoder_hidden_states,
-        )
-        kwargs |= self.inputs_of_layers(
-            input_ids, attention_mask, position_ids, encoder_hidden_states, encoder_attention_mask, cache
-        )
+        per_image = inputs_embeds.reshape(num_images, -1, hidden_size)
+        encoder_mask = padding_mask(config, per_image, encoder_attention_mask, encoder_hidden_states)
+        encoded = (encoder_hidden_states, encoder_attention_mask)
+        kwargs |= self.inputs_of_layers(DecoderInputs(input_ids, attention_mask, position_ids, *encoded, cache))
         hidden_states = self.embed(inputs_embeds, position_ids, attention_mask)
         for layer in self.layers:
             hidden_states = layer(
@@ -224,6 +223,12 @@ def shift_behind_start(labels: torch.Tensor, start: int, padding: int) -> torch.
     return shifted.masked_fill(shifted == -100, padding)
 
 
+def behind_end(tokens: torch.Tensor, ends: int | list[int] | None) -> torch.Tensor:
+    """Returns which of the new tokens `(rows, length)` stand behind an end token."""
+    is_end = torch.isin(tokens, torch.tensor([] if ends is None else ends, device=tokens.device).reshape(-1))
+    return (is_end.cumsum(-1) - is_end.long()) > 0
+
+
 def loss_of_words(model: Any, logits: torch.Tensor, labels: torch.Tensor, number: Any) -> torch.Tensor:
     """Returns the cross-entropy per word, or over a `number` of words, of labels `(batch_size, length)`."""
     labels = labels.contiguous()  # as the inputs of the model are
@@ -243,6 +248,10 @@ class WordGenerationMixin(GenerationMixin):
         super().adjust_generation_fn(*args, **kwargs)  # type: ignore[misc]
         if self.generation_config.max_new_tokens is None and self.generation_config.max_length is None:
             self.generation_config.max_new_tokens = self.longest_output
+
+    def beam_search_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns arguments of `generate()` with beams that replace given ones; a subclass may have some."""
+        return {}
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -270,6 +279,8 @@ class WordGenerationMixin(GenerationMixin):
             inputs["decoder_input_ids"] = shift_behind_start(labels, start, self.config.pad_token_id)
         elif labels is not None:
             labels = labels_beside_inputs(labels, inputs["decoder_input_ids"], start)
+        if labels is not None and self.training and inputs["use_cache"] is None:
+            inputs["use_cache"] = False  # nobody reads it, and copying into it takes operators
         outputs = self.model(**inputs)
         logits = self.lm_head(outputs.last_hidden_state)
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}

@@ -4,6 +4,7 @@ from dataclasses import field
 from typing import Any
 
 from .configuration_hub import ConfigWithVision, PreTrainedConfig, SubConfigSpec, from_part, lasting_name, strict
+from .contrastive_losses import LOSSES, REDUCTIONS, ContrastiveSettings
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 from .text_encoders import config_of_text_encoder, read_text_config
 
@@ -18,7 +19,7 @@ def resnet_152_grid() -> dict:
 
 
 @strict
-class MHSANConfig(ConfigWithVision):
+class MHSANConfig(ConfigWithVision, ContrastiveSettings):
     r"""Configuration of the dual encoder MHSAN (Park et al. 2020). The defaults are the paper's.
 
     Args:
@@ -67,7 +68,7 @@ class MHSANConfig(ConfigWithVision):
         "AutoProcessor": "processing_mhsan.MHSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    field_choices = {"loss": ("hardest", "all", "info_nce"), "loss_reduction": ("mean", "sum")}
+    field_choices = {"loss": LOSSES, "loss_reduction": REDUCTIONS}
 
     vision_config: PreTrainedConfig | dict | None = field(default_factory=resnet_152_grid)
     text_config: PreTrainedConfig | dict | None = None
@@ -81,14 +82,7 @@ class MHSANConfig(ConfigWithVision):
     num_text_heads: int = 10
     selective_pooling_size: int = 15
     dropout: float | int = 0.5
-    loss: str = "hardest"
-    hardest_negatives: int = 1
-    negated_positives: bool = False
-    margin: float | int = 0.2
-    temperature: float | int = 0.07
-    loss_reduction: str = "mean"
     diversity_weight: float | int = 0.1
-    squared_diversity: bool = True
     initializer_range: float | int = 0.02
     features_provenance: dict | None = None
 

@@ -1,6 +1,7 @@
 """Configurations of RSTNet and of its language model."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any, Self
 
 from transformers.models.auto.configuration_auto import AutoConfig
@@ -246,6 +247,11 @@ class RSTNetConfig(CaptionerConfig):
     def from_release(cls, **fields: Any) -> Self:
         """Returns the configuration of the authors' released code, with `fields` such as sizes changed."""
         return cls(**{**RELEASE, **fields})
+
+    @staticmethod
+    def key_of_language_model(fields: Mapping[str, Any]) -> str | None:
+        """Returns the field that names the trained language model; `None` if fields describe a model without one."""
+        return "pretrained_language_model" if fields.get("adaptive_attention", True) else None
 
     @property
     def num_hidden_layers(self) -> int:

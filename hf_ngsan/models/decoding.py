@@ -100,7 +100,7 @@ class EndedCaptions:
         values, places = ranking.flatten(1).topk(number)
         beams, words = places // vocab_size, places % vocab_size
         scores = sums.flatten(1).gather(1, places)
-        longer = torch.cat([take_rows(sequences, beams), words[..., None]], dim=-1)
+        longer = torch.cat([sequences.take_along_dim(beams[..., None], 1), words[..., None]], dim=-1)
         ends = self.stopping_criteria(longer.flatten(0, 1), None).view_as(words)
         if may_end:
             self.take(scores.masked_fill(~ends, NEVER)[:, : self.size], longer[:, : self.size])
@@ -112,7 +112,7 @@ class EndedCaptions:
         values = self.value(scores, sequences.shape[-1]).masked_fill(~self.is_open[:, None], NEVER)
         sequences = pad(sequences, (0, self.sequences.shape[-1] - sequences.shape[-1]), value=self.padding)
         self.scores, order = torch.cat([self.scores, values], dim=1).topk(self.size)
-        self.sequences = take_rows(torch.cat([self.sequences, sequences], dim=1), order)
+        self.sequences = torch.cat([self.sequences, sequences], dim=1).take_along_dim(order[..., None], 1)
 
     def close(self, running: torch.Tensor, length: int) -> None:
         """Closes the images of which no beam, with these scores `(images, beams)`, can become one of the best."""
@@ -129,12 +129,7 @@ class EndedCaptions:
         """Returns sequences `(images, size, max_length)` and scores; where fewer have ended, the last one again."""
         last = (self.scores > NEVER).sum(-1, keepdim=True).clamp(min=1) - 1
         order = torch.arange(self.size, device=last.device).expand_as(self.scores).minimum(last)
-        return take_rows(self.sequences, order), self.scores.gather(1, order)
-
-
-def take_rows(sequences: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Returns of `(images, all_rows, length)` those with the indices `(images, rows)`."""
-    return sequences.gather(1, rows[..., None].expand(-1, -1, sequences.shape[-1]))
+        return self.sequences.take_along_dim(order[..., None], 1), self.scores.gather(1, order)
 
 
 def log_probabilities_of_start(images: int, beams: int, size: int, device: torch.device) -> torch.Tensor:

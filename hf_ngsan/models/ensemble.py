@@ -14,7 +14,6 @@ from transformers.modeling_utils import PreTrainedModel
 
 from .captioning import WordGenerationMixin
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
-from .modeling_rstnet import competing_finished_beams
 
 TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 INPUTS = ("visual_features", "visual_boxes", "attention_mask", "pixel_values", "pixel_mask")
@@ -111,8 +110,8 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
         if (kwargs.get("num_beams", settings.num_beams) or 1) > 1:
             kwargs["mean"] = mean = MeanLogProbabilities()
             kwargs["logits_processor"] = LogitsProcessorList([mean, *(kwargs.get("logits_processor") or [])])
-            if getattr(self.config, "finished_beams", "aside") == "compete":
-                kwargs |= competing_finished_beams(kwargs, self.generation_config, self.device)
+            first: Any = self.members[0]
+            kwargs |= first.beam_search_arguments(kwargs)
         return super().generate(inputs, *args, **kwargs)
 
     @accepts_old_cache_name

@@ -5,11 +5,11 @@ layers and heads, `(B, N, N, d_g)`; a layer turns it into its bias, `(B, h, N, N
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache
+
+from .positions import sinusoids
 
 MIN_RATIO = 1e-3  # of a distance to a side, before its logarithm; as in the released code of Hu et al. 2018
 MIN_SIDE = 1e-6  # so that boxes without area, such as padding, have finite features; a pixel is 1e-4 or more
@@ -52,30 +52,15 @@ def geometry_of_pairs(center: torch.Tensor, size: torch.Tensor, features: str = 
     return torch.cat([position, ratio.log()], dim=-1)
 
 
-def sinusoids(values: torch.Tensor, channels: int) -> torch.Tensor:
-    """Returns sine and cosine features of Vaswani et al. 2017, section 3.5: wavelengths from 2 pi to 10000 * 2 pi.
-
-    Values of any shape become float32 `(*values.shape, channels)`, the sines first, then the cosines.
-    """
-    exponents = torch.arange(0, channels, 2, device=values.device, dtype=torch.float32) / channels
-    angles = values.float()[..., None] * torch.pow(10000.0, -exponents)
-    return torch.cat([angles.sin(), angles.cos()], dim=-1)
-
-
-def token_positions(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Returns positions `(batch_size, length)` that count the tokens of a mask; 0 before the first."""
-    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
-
-
-def positions_of_tokens(
-    states: torch.Tensor, attention_mask: torch.Tensor | None = None, cache: Cache | None = None
-) -> torch.Tensor:
-    """Returns positions `(batch_size or 1, length)` of tokens `(batch_size, length, …)`, behind those in the cache."""
-    length = states.shape[1]
-    if attention_mask is not None and attention_mask.ndim == 2:
-        return token_positions(attention_mask)[:, -length:]
-    past_length = 0 if cache is None else cache.get_seq_length()
-    return torch.arange(length, device=states.device)[None] + past_length
+def grid_boxes(rows: int, columns: int, device: torch.device | None = None) -> torch.Tensor:
+    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row, within [0, 1]."""
+    row, column = torch.meshgrid(
+        torch.arange(rows, dtype=torch.float32, device=device),
+        torch.arange(columns, dtype=torch.float32, device=device),
+        indexing="ij",
+    )
+    sides = [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
+    return torch.stack(sides, dim=-1).flatten(0, 1)
 
 
 def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
@@ -89,21 +74,21 @@ def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
 
 
 class RelativeGeometryEmbedding(nn.Module):
-    """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, `(B, N, N, d_g)` of boxes `(B, N, 4)`, for all layers and heads."""
+    """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, `(B, N, N, d_g)` of relative geometry f, for all layers and heads."""
 
-    def __init__(self, geometry_hidden_size: int, features: str = "unsigned"):
+    def __init__(self, geometry_hidden_size: int):
         super().__init__()
-        self.features = features
         self.projection = nn.Linear(4, geometry_hidden_size)
 
-    def forward(self, boxes: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.relu(self.projection(relative_geometry(boxes, self.features).to(dtype)))
+    def forward(self, relative: torch.Tensor) -> torch.Tensor:
+        """Takes f `(B, N, N, 4)` of [`relative_geometry`], in the dtype of the weights or to be rounded to it."""
+        return torch.relu(self.projection(relative.to(self.projection.weight.dtype)))
 
 
 class GeometricBias(nn.Module):
     r"""The geometric bias phi of one self-attention layer: the sum of any of eq. 11-13 of Guo et al. 2020.
 
-    - `"content"` (content-independent, eq. 11): ReLU(w_g . G_ij), one w_g a head
+    - `"content"` (content-independent, eq. 11): ReLU(w_g . G_ij + b), one w_g a head; the paper prints no bias b
     - `"query"` (query-dependent, eq. 12): Q'_i . G_ij
     - `"key"` (key-dependent, eq. 13): K'_j . G_ij
 
@@ -130,9 +115,3 @@ class GeometricBias(nn.Module):
             keys = self.key_proj(hidden_states).unflatten(-1, (self.num_heads, -1))
             biases.append((keys @ geometry.transpose(1, 2).mT).permute(0, 2, 3, 1))
         return sum(biases[1:], start=biases[0])
-
-
-def make_geometric_bias(config: Any) -> GeometricBias | None:
-    """Makes the geometric bias of a layer; `None` where the configuration has no `geometric_bias`."""
-    sizes = config.hidden_size, config.num_attention_heads, config.geometry_hidden_size
-    return GeometricBias(*sizes, config.geometric_bias) if config.geometric_bias else None

@@ -60,6 +60,14 @@ class HubPreTrainedModel(PreTrainedModel):
         configs = self.config, getattr(self.config, "vision_config", None)
         return not all(getattr(config, "save_frozen_weights", True) for config in configs)
 
+    def check_visual_inputs(
+        self, features: Any, mask: Any, keywords: Mapping[str, Any], boxes: Any = None, boxes_needed_by: str = ""
+    ) -> None:
+        """Raises an error for features, mask or boxes of a wrong shape, missing boxes, and unknown keywords."""
+        refuse_unknown_keywords(self, keywords)
+        check_visual_features(features, mask, self.config.visual_feature_size)  # type: ignore[arg-type]
+        check_visual_boxes(boxes, features, boxes_needed_by)
+
     def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
         """Chooses the attention of all but backbones of transformers, many of which have one kind or none."""
         encoders = [vision for vision in vision_encoders(self).values() if not vision.config.has_own_backbone]

@@ -1,5 +1,6 @@
 """MCAN: co-attention of questions and images (Yu et al. 2019), optionally with geometry (Guo et al. 2020)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, EncoderLayer, MultiHeadAttention
 from .configuration_mcan import MCANConfig
-from .geometry import RelativeGeometryEmbedding, make_geometric_bias
+from .geometry import RelativeGeometryEmbedding, relative_geometry
 from .modeling_base import (
     HubPreTrainedModel,
     check_visual_boxes,
@@ -73,7 +74,7 @@ class UnbiasedLayerNorm(nn.Module):
 class MCANEncoderLayer(EncoderLayer):
     """SA unit: self-attention and feed-forward (eq. 3 of Yu et al. 2019), each Norm(x + sublayer(x))."""
 
-    def __init__(self, config: MCANConfig, geometric_bias: nn.Module | None = None):
+    def __init__(self, config: MCANConfig, geometric_bias: Sequence[str] = ()):
         super().__init__(config, geometric_bias)
         self.self_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
         self.feed_forward_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
@@ -83,7 +84,7 @@ class MCANDecoderLayer(MCANEncoderLayer):
     """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...)."""
 
     def __init__(self, config: MCANConfig):
-        super().__init__(config, make_geometric_bias(config))
+        super().__init__(config, config.geometric_bias)
         self.encoder_attn = MultiHeadAttention(config)
         self.encoder_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
 
@@ -195,7 +196,7 @@ class MCANDecoder(MCANPreTrainedModel):
         self.input_proj = nn.Linear(size, config.hidden_size)
         self.geometry_embedding = None
         if config.geometric_bias:
-            self.geometry_embedding = RelativeGeometryEmbedding(config.geometry_hidden_size, config.geometry_features)
+            self.geometry_embedding = RelativeGeometryEmbedding(config.geometry_hidden_size)
         self.layers = nn.ModuleList(MCANDecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.gradient_checkpointing = False
         self.post_init()
@@ -215,7 +216,9 @@ class MCANDecoder(MCANPreTrainedModel):
         refuse_unknown_keywords(self, kwargs)
         hidden_states = self.input_proj(visual_features.to(self.input_proj.weight.dtype))
         dtype = hidden_states.dtype
-        geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
+        geometry = None
+        if self.geometry_embedding is not None and visual_boxes is not None:
+            geometry = self.geometry_embedding(relative_geometry(visual_boxes, self.config.geometry_features))
         mask, encoder_mask = additive_mask(attention_mask, dtype), additive_mask(encoder_attention_mask, dtype)
         for layer in self.layers:
             hidden_states = layer(hidden_states, geometry, encoder_hidden_states, mask, encoder_mask, **kwargs)

@@ -14,6 +14,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_hub import from_part
 from .configuration_mhsan import MHSANConfig
+from .contrastive_losses import diversity_penalty, losses_of, pair_losses, penalties_of
 from .modeling_base import (
     HubPreTrainedModel,
     check_visual_features,
@@ -22,9 +23,6 @@ from .modeling_base import (
     vision_of,
 )
 from .text_encoders import layers_of, make_text_encoder, pretrained_text_weights
-
-PAIR_SETTINGS = ("loss", "margin", "temperature", "hardest_negatives", "negated_positives")
-"""Fields of a configuration, and settings of a training, that are arguments of [`pair_losses`]."""
 
 
 @dataclass
@@ -102,64 +100,6 @@ def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: i
     return (halves[0] + halves[1]) / 2
 
 
-def pair_losses(
-    similarities: torch.Tensor,
-    is_own: torch.Tensor,
-    loss: str = "hardest",
-    margin: float = 0.2,
-    temperature: float = 0.07,
-    hardest_negatives: int = 1,
-    negated_positives: bool = False,
-) -> torch.Tensor:
-    """Returns the loss `(M,)` of each pair of a text and its image, from similarities `(B, M)`.
-
-    With s the similarities of B images and M texts, and for each pair of an image i and a text t of its own the
-    negatives t' of other images and i' != i, the loss of a pair is
-
-    - `"hardest"`: max_t' [m - s_it + s_it']_+ + max_i' [m - s_it + s_i't]_+ (eq. 6 of Faghri et al. 2018, VSE++; eq. 4
-      of Park et al. 2020), or the sum over the n hardest in place of the maximum;
-    - `"all"`: the same with sums over t' and i' in place of the maxima (eq. 5, ibid.);
-    - `"info_nce"`: half of -log(exp(s_it / T) / (exp(s_it / T) + sum_t' exp(s_it' / T))) and half of the same over i'
-      (van den Oord et al. 2018; Radford et al. 2021).
-
-    Args:
-        is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
-        loss, margin, temperature, hardest_negatives: as above, m, T and n.
-        negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides, as was released.
-    """
-    image_of = is_own.long().argmax(0)
-    pairs = torch.arange(len(image_of), device=similarities.device)
-    positives = similarities[image_of, pairs]
-    if loss == "info_nce":
-        others = is_own[image_of].index_put((pairs, pairs), torch.tensor(False, device=similarities.device))
-        over_texts = (similarities[image_of] / temperature).masked_fill(others, -torch.inf)
-        over_images = similarities.mT / temperature
-        positives = positives / temperature
-        return (over_texts.logsumexp(-1) + over_images.logsumexp(-1)) / 2 - positives
-    others = similarities.masked_fill(is_own, -torch.inf)
-    other_texts, other_images = others[image_of], others.mT
-    if loss == "hardest" and negated_positives:
-        other_texts = other_texts.index_put((pairs, pairs), -positives)
-        other_images = other_images.index_put((pairs, image_of), -positives)
-    of_texts, of_images = (torch.relu(margin - positives[:, None] + others) for others in (other_texts, other_images))
-    if loss == "hardest" and hardest_negatives == 1:
-        return of_texts.amax(-1) + of_images.amax(-1)
-    if loss == "hardest":
-        of_texts, of_images = (pair.topk(min(hardest_negatives, pair.shape[-1]))[0] for pair in (of_texts, of_images))
-    return of_texts.sum(-1) + of_images.sum(-1)
-
-
-def diversity_penalty(attention: torch.Tensor, squared: bool = True) -> torch.Tensor:
-    """Returns ||A A^T - I||_F^2, `(B,)`, for the attention maps A `(B, heads, positions)` (eq. 5 of Park et al. 2020).
-
-    `squared=False` takes the norm itself, sqrt(||A A^T - I||_F^2 + 1e-10), which the released code computes.
-    """
-    attention = attention.float()
-    difference = attention @ attention.mT - torch.eye(attention.shape[1], device=attention.device)
-    squares = difference.square().sum((1, 2))
-    return squares if squared else (squares + 1e-10).sqrt()
-
-
 class MHSANModel(HubPreTrainedModel):
     r"""The dual encoder of Park et al. 2020, with the interface of transformers' CLIP.
 
@@ -229,6 +169,15 @@ class MHSANModel(HubPreTrainedModel):
             for name in self.frozen_text_weights():
                 self.text.get_parameter(name).requires_grad_(False)  # also after loading, which makes all trainable
         return self
+
+    def modules_of_stages(self) -> dict[str, list[nn.Module]]:
+        """Returns what each stage of training (section 3.5) adds to those before it, besides the vision encoder."""
+        stages = {
+            "projection": [self.image_projection],
+            "text": [self.text, self.text_projection, self.text_pooling],
+            "image": [self.image_states, self.image_pooling],
+        }
+        return {name: [module for module in modules if module is not None] for name, modules in stages.items()}
 
     def trained_text_layers(self) -> nn.ModuleList:
         """Returns the layers of a text encoder of transformers behind the frozen ones."""
@@ -407,16 +356,12 @@ class MHSANModel(HubPreTrainedModel):
         num_images, num_texts = similarities.shape
         if num_texts % num_images:
             raise ValueError(f"The loss needs as many texts for each of {num_images} images, not {num_texts} in all.")
-        config = self.config
         of_texts = torch.arange(num_texts, device=similarities.device) // (num_texts // num_images)
         is_own = torch.arange(num_images, device=similarities.device)[:, None] == of_texts
-        losses = pair_losses(similarities.float(), is_own, **{name: getattr(config, name) for name in PAIR_SETTINGS})
-        loss = losses.sum() if config.loss_reduction == "sum" else losses.mean()
-        for outputs, num_heads in ((vision_outputs, config.num_image_heads), (text_outputs, config.num_text_heads)):
-            if num_heads and config.diversity_weight:
-                attention: Any = outputs.attentions
-                penalties = diversity_penalty(attention[-1], config.squared_diversity)
-                loss = loss + config.diversity_weight * penalties.mean()
+        losses = losses_of(self.config, similarities.float(), is_own)
+        loss = losses.sum() if self.config.loss_reduction == "sum" else losses.mean()
+        for penalties in penalties_of(self.config, vision_outputs, text_outputs).values():
+            loss = loss + self.config.diversity_weight * penalties.mean()
         return loss
 
 

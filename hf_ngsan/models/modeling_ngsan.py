@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS, EncoderLayer
+from .attention import EncoderLayer, needed_mask, padding_mask
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
 from .configuration_ngsan import NGSANConfig
-from .geometry import RelativeGeometryEmbedding, absolute_geometry, make_geometric_bias, positions_of_tokens, sinusoids
-from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
+from .geometry import RelativeGeometryEmbedding, absolute_geometry, relative_geometry
+from .modeling_base import HubPreTrainedModel
+from .positions import sinusoidal_positions
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
@@ -26,7 +26,7 @@ class NGSANEncoderLayer(EncoderLayer):
 
     def __init__(self, config: NGSANConfig):
         norms = {name: getattr(config, name) for name in ("query_norm", "key_norm", "norm_affine")}
-        super().__init__(config, make_geometric_bias(config), **norms)
+        super().__init__(config, config.geometric_bias, **norms)
 
 
 class NGSANPreTrainedModel(HubPreTrainedModel):
@@ -39,7 +39,7 @@ class NGSANPreTrainedModel(HubPreTrainedModel):
 class NGSANEncoder(NGSANPreTrainedModel):
     """Encodes a set of visual tokens, whatever their order unless the configuration has temporal positions."""
 
-    _can_record_outputs = {"hidden_states": NGSANEncoderLayer, "attentions": SELF_ATTENTIONS}
+    _can_record_outputs = {"hidden_states": NGSANEncoderLayer, "attentions": NGSANEncoderLayer.attention_class}
 
     def __init__(self, config: NGSANConfig):
         super().__init__(config)
@@ -48,7 +48,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
         self.dropout = nn.Dropout(config.dropout)
         self.geometry_embedding = None
         if config.geometric_bias:
-            self.geometry_embedding = RelativeGeometryEmbedding(config.geometry_hidden_size, config.geometry_features)
+            self.geometry_embedding = RelativeGeometryEmbedding(config.geometry_hidden_size)
         self.layers = nn.ModuleList(NGSANEncoderLayer(config) for _ in range(config.num_hidden_layers))
         self.gradient_checkpointing = False
         self.post_init()
@@ -63,22 +63,23 @@ class NGSANEncoder(NGSANPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Has the visual arguments of [`NGSANForConditionalGeneration.forward`]."""
-        refuse_unknown_keywords(self, kwargs)
         config = self.config
-        check_visual_features(visual_features, attention_mask, config.visual_feature_size)
         needed_by = f"geometric_bias={config.geometric_bias} and absolute_geometry={config.absolute_geometry}"
-        check_visual_boxes(visual_boxes, visual_features, needed_by if config.needs_boxes else "")
+        needed_by = needed_by if config.needs_boxes else ""
+        self.check_visual_inputs(visual_features, attention_mask, kwargs, visual_boxes, needed_by)
         hidden_states = torch.relu(self.input_proj(visual_features.to(self.dtype)))
         if config.absolute_geometry and visual_boxes is not None:
             hidden_states = hidden_states + absolute_geometry(visual_boxes, config.hidden_size).to(hidden_states)
         if config.temporal_positions:
-            places = positions_of_tokens(hidden_states, attention_mask)
-            hidden_states = hidden_states + sinusoids(places, config.hidden_size).to(hidden_states)
+            hidden_states = hidden_states + sinusoidal_positions(hidden_states, attention_mask)
         hidden_states = self.dropout(hidden_states)
-        geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
-        mask = create_bidirectional_mask(config=config, inputs_embeds=hidden_states, attention_mask=attention_mask)
+        geometry = None
+        if self.geometry_embedding is not None and visual_boxes is not None:
+            geometry = self.geometry_embedding(relative_geometry(visual_boxes, config.geometry_features))
+        mask = padding_mask(self.config, hidden_states, attention_mask)
+        token_mask = needed_mask(attention_mask) if self.training else attention_mask
         for layer in self.layers:
-            hidden_states = layer(hidden_states, geometry, attention_mask=mask, token_mask=attention_mask, **kwargs)
+            hidden_states = layer(hidden_states, geometry, mask, token_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 

@@ -5,18 +5,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from transformers.cache_utils import Cache
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS, EncoderLayer
+from .attention import EncoderLayer, padding_mask
 from .captioning import WordDecoder, WordGenerationMixin, decoded_outputs
 from .configuration_nsa_transformer import NSATransformerConfig
-from .geometry import positions_of_tokens, sinusoids
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
+from .positions import sinusoidal_positions
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_translation import TranslationPipeline  # noqa: F401
@@ -32,7 +31,7 @@ class NSATransformerPreTrainedModel(HubPreTrainedModel):
 class NSATransformerEncoder(NSATransformerPreTrainedModel):
     """Encodes a text: embeddings times sqrt(hidden_size) plus sinusoids, then layers of normalized self-attention."""
 
-    _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": SELF_ATTENTIONS}
+    _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": EncoderLayer.attention_class}
 
     def __init__(self, config: NSATransformerConfig):
         super().__init__(config)
@@ -60,10 +59,9 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
             raise ValueError("Give the encoder exactly one of input_ids and inputs_embeds.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        hidden_size = self.config.hidden_size
-        positions = sinusoids(positions_of_tokens(inputs_embeds, attention_mask), hidden_size).to(inputs_embeds.dtype)
-        hidden_states = self.dropout(inputs_embeds * hidden_size**0.5 + positions)
-        mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask)
+        scaled = inputs_embeds * self.config.hidden_size**0.5
+        hidden_states = self.dropout(scaled + sinusoidal_positions(scaled, attention_mask))
+        mask = padding_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask=mask, token_mask=attention_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)

@@ -1,102 +1,45 @@
 """RSTNet: grid-augmented encoder, adaptive attention between visual tokens and language (Zhang et al. 2021)."""
 
-import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, EncoderDecoderCache
-from transformers.generation import GenerationConfig, LogitsProcessor, LogitsProcessorList
-from transformers.masking_utils import create_bidirectional_mask
+from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention, TransformerLayer
-from .captioning import CaptionCache, CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
+from .attention import (
+    CROSS_ATTENTIONS,
+    SELF_ATTENTIONS,
+    MultiHeadAttention,
+    TransformerLayer,
+    needed_mask,
+    padding_mask,
+)
+from .captioning import CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_rstnet import RSTNetConfig
-from .geometry import GeometricBias, RelativeGeometryEmbedding, center_and_size, geometry_of_pairs
-from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
-from .modeling_rstnet_language_model import (
+from .geometry import GeometricBias, RelativeGeometryEmbedding, center_and_size, geometry_of_pairs, grid_boxes
+from .modeling_base import HubPreTrainedModel, check_visual_boxes
+from .modeling_rstnet_generation import VisualnessGenerationMixin
+from .modeling_rstnet_language_model import RSTNetLanguageModel, cache_behind
+from .modeling_rstnet_release import (
+    MIN_WEIGHT,
+    GridAttention,
     MaskedFeedForward,
     ResidualNorm,
-    RSTNetLanguageModel,
     WordPositions,
-    add_cache_layers,
     current_mask,
+    grid_shape,
+    positions_of_grid,
+    sinusoidal_geometry,
 )
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
-
-MIN_WEIGHT = 1e-6
-"""Smallest geometric weight of a pair of cells before its logarithm, as in the authors' release: log 1e-6 = -13.8."""
-WAVELENGTH = 10000.0
-"""Longest wavelength of the codes of a grid over 2 pi, as in Vaswani et al. 2017."""
-VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask", "encoder_outputs")
-
-
-def grid_shape(config: RSTNetConfig, number: int) -> tuple[int, int]:
-    """Returns rows and columns of a grid of some number of visual tokens: `grid_size`, or a square."""
-    side = int(math.sqrt(number))  # which torch.compile can trace, unlike math.isqrt, where sizes are dynamic
-    rows, columns = config.grid_size or (side, side)
-    if rows * columns != number:
-        raise ValueError(f"{number} visual tokens are no {rows} x {columns} grid; give visual_boxes, or set grid_size.")
-    return rows, columns
-
-
-def grid_boxes(rows: int, columns: int, device: torch.device | None = None) -> torch.Tensor:
-    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row, within [0, 1]."""
-    row, column = torch.meshgrid(
-        torch.arange(rows, dtype=torch.float32, device=device),
-        torch.arange(columns, dtype=torch.float32, device=device),
-        indexing="ij",
-    )
-    sides = [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
-    return torch.stack(sides, dim=-1).flatten(0, 1)
-
-
-def grid_positions(rows: int, columns: int, channels: int, device: torch.device | None = None) -> torch.Tensor:
-    """Returns codes `(rows * columns, channels)` of the cells of a grid, row by row.
-
-    Row and column, counted from 1 and divided by their number, so that the last is 2 pi, have sines and cosines in
-    turn, of wavelengths up to 10000 * 2 pi, in half of the channels each.
-    """
-    half = channels // 2
-    steps = torch.arange(half, dtype=torch.float32, device=device)
-    wavelengths = WAVELENGTH ** (2 * torch.div(steps, 2, rounding_mode="floor") / half)
-
-    def codes(number: int) -> torch.Tensor:
-        places = torch.arange(1, number + 1, dtype=torch.float32, device=device) / (number + 1e-6) * (2 * math.pi)
-        angles = places[:, None] / wavelengths
-        return torch.stack([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=-1).flatten(1)
-
-    of_row, of_column = codes(rows), codes(columns)
-    both = torch.cat([of_row[:, None].expand(rows, columns, half), of_column[None].expand(rows, columns, half)], dim=-1)
-    return both.flatten(0, 1)
-
-
-def positions_of_grid(config: RSTNetConfig, states: torch.Tensor) -> torch.Tensor | None:
-    """Returns the codes `(num_regions, hidden_size)` of the cells; `None` where the model has none."""
-    if not config.grid_position_embedding:
-        return None
-    shape = grid_shape(config, states.shape[1])
-    return grid_positions(*shape, config.hidden_size, device=states.device).to(states.dtype)
-
-
-def sinusoidal_geometry(geometry: torch.Tensor, channels: int) -> torch.Tensor:
-    """Returns a fixed embedding `(B, N, N, channels)` of relative geometry `(B, N, N, 4)`, as released.
-
-    The four features, times 100, have `channels / 8` wavelengths each, first all sines, then all cosines.
-    """
-    features = geometry * 100.0
-    steps = torch.arange(channels // 8, device=geometry.device, dtype=torch.float32) / (channels / 8)
-    # In this order: the angles are so large that another order of roundings is seen in the sines.
-    angles = (features[..., None] * (1.0 / torch.pow(1000.0, steps))).flatten(-2)
-    return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
 class GridGeometry(nn.Module):
@@ -119,7 +62,7 @@ class GridGeometry(nn.Module):
         if self.embedding is None:
             geometry = sinusoidal_geometry(geometry, self.channels).to(states.dtype)
         else:
-            geometry = torch.relu(self.embedding.projection(geometry.to(states.dtype)))
+            geometry = self.embedding(geometry)
         weights = self.weights(states, geometry)
         return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
@@ -129,7 +72,7 @@ class RSTNetEncoderLayer(TransformerLayer):
 
     def __init__(self, config: RSTNetConfig):
         super().__init__()
-        self.self_attn = MultiHeadAttention(config)
+        self.self_attn = GridAttention(config)
         self.self_attn_norm = ResidualNorm(config)
         self.feed_forward = MaskedFeedForward(config)
 
@@ -143,12 +86,12 @@ class RSTNetEncoderLayer(TransformerLayer):
     ) -> torch.Tensor:
         placed = hidden_states if positions is None else hidden_states + positions
         attended, _ = self.self_attn(
-            placed, attention_mask=attention_mask, position_bias=geometric_bias, value_states=hidden_states, **kwargs
+            placed, (placed, hidden_states), attention_mask, position_bias=geometric_bias, **kwargs
         )
         return self.feed_forward(self.self_attn_norm(hidden_states, attended, inner=placed))
 
 
-class AdaptiveAttention(MultiHeadAttention):
+class AdaptiveAttention(GridAttention):
     """Cross-attention with the language signal as one more key and value of each query: eq. 17-20 of Zhang et al. 2021.
 
     The weights have no dropout, and are computed the same way for any attention implementation. In training,
@@ -165,21 +108,20 @@ class AdaptiveAttention(MultiHeadAttention):
     def forward(  # type: ignore[override]
         self,
         hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
+        encoder_hidden_states: Any,
         language_signal: torch.Tensor,
         token_mask: torch.Tensor | None = None,
         cache: EncoderDecoderCache | None = None,
         attn_implementation: str | None = None,
-        value_states: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """Has the arguments of [`MultiHeadAttention`], the signal s_t of each query, and the mask of visual tokens.
+        """Has the arguments of [`GridAttention`], the signal s_t of each query, and the mask of visual tokens.
 
         Returns the output, shaped as `hidden_states`; the weights `(batch_size, num_heads, query_length, num_regions +
         1)`, that of the language signal last (`None` unless the implementation is eager); and visualness `(batch_size,
         query_length)`, 1 minus the mean over heads of the signal's weight (eq. 22-24), in float32.
         """
         batch_size, query_length, _ = hidden_states.shape
-        key, value = self.keys_and_values(encoder_hidden_states, None, cache, True, value_states)
+        key, value = self.keys_and_values(encoder_hidden_states, None, cache)
         num_images = key.shape[0]
         captions_per_image = batch_size // num_images
 
@@ -218,7 +160,7 @@ class RSTNetDecoderLayer(TransformerLayer):
         self.self_attn = MultiHeadAttention(config, layer_idx, is_causal=True)
         self.self_attn_norm = ResidualNorm(config)
         self.is_adaptive = is_adaptive
-        self.encoder_attn = (AdaptiveAttention if is_adaptive else MultiHeadAttention)(config, layer_idx)
+        self.encoder_attn = (AdaptiveAttention if is_adaptive else GridAttention)(config, layer_idx)
         self.encoder_attn_norm = ResidualNorm(config)
         self.feed_forward = MaskedFeedForward(config)
 
@@ -237,13 +179,16 @@ class RSTNetDecoderLayer(TransformerLayer):
     ) -> torch.Tensor:
         attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, cache=cache, **kwargs)
         hidden_states = self.self_attn_norm(hidden_states, attended, token_mask)
-        keys = encoder_hidden_states if encoder_positions is None else encoder_hidden_states + encoder_positions
-        shared = {"value_states": encoder_hidden_states, "cache": cache}
+        cells: Any = encoder_hidden_states
+        if encoder_positions is not None:
+            cells = (encoder_hidden_states + encoder_positions, encoder_hidden_states)
         if self.is_adaptive:
-            shared["attn_implementation"] = kwargs.get("attn_implementation")
-            attended = self.encoder_attn(hidden_states, keys, language_signal, encoder_token_mask, **shared)[0]
+            implementation = kwargs.get("attn_implementation")
+            attended = self.encoder_attn(
+                hidden_states, cells, language_signal, encoder_token_mask, cache, implementation
+            )[0]
         else:
-            attended, _ = self.encoder_attn(hidden_states, keys, encoder_attention_mask, **shared, **kwargs)
+            attended, _ = self.encoder_attn(hidden_states, cells, encoder_attention_mask, cache=cache, **kwargs)
         hidden_states = self.encoder_attn_norm(hidden_states, attended, token_mask)
         return self.feed_forward(hidden_states, token_mask)
 
@@ -294,8 +239,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         Boxes are ignored if the configuration names a `grid_size`, or has no geometry; without boxes the tokens must be
         a square grid, or a ValueError is raised.
         """
-        refuse_unknown_keywords(self, kwargs)
-        check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
+        self.check_visual_inputs(visual_features, attention_mask, kwargs)
         hidden_states = self.dropout(torch.relu(self.input_proj(visual_features.to(self.dtype))))
         if self.input_norm is not None:
             hidden_states = self.input_norm(hidden_states)
@@ -305,7 +249,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         if self.geometry is not None:
             boxes = self.boxes_of(hidden_states, visual_boxes, attention_mask)
             geometric_bias = self.geometry(boxes, hidden_states).expand(hidden_states.shape[0], -1, -1, -1)
-        mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask)
+        mask = padding_mask(self.config, hidden_states, attention_mask)
         positions = positions_of_grid(self.config, hidden_states)
         for layer in self.layers:
             hidden_states = layer(hidden_states, geometric_bias, positions, attention_mask=mask, **kwargs)
@@ -319,7 +263,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
             if boxes is not None:
                 check_visual_boxes(boxes, states, "")
                 return boxes
-            if attention_mask is not None and not torch.compiler.is_compiling() and not bool(attention_mask.all()):
+            if (mask := needed_mask(attention_mask)) is not None and not is_tracing(mask) and not bool(mask.all()):
                 raise ValueError("visual_boxes are missing: images of fewer visual tokens are no grids of one size.")
         return grid_boxes(*grid_shape(self.config, states.shape[1]), device=states.device)[None]
 
@@ -346,11 +290,7 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
             self.language_model = RSTNetLanguageModel(config.language_model_config)  # type: ignore[arg-type]
         self.post_init()
         if config.pretrained_language_model and self.device.type != "meta":
-            source = config.pretrained_language_model
-            loaded, report = RSTNetLanguageModel.from_pretrained(source, output_loading_info=True)
-            if report["missing_keys"]:
-                raise ValueError(f"{source} lacks weights of the language model, {min(report['missing_keys'])} first.")
-            self.language_model.load_state_dict(loaded.state_dict())
+            self.language_model.load_trained(config.pretrained_language_model)
         self.train(self.training)
 
     def make_layer(self, config: Any, layer_idx: int) -> nn.Module:
@@ -368,31 +308,24 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
         scale = self.config.hidden_size**0.5 if self.config.scale_embeddings else 1.0
         return self.dropout(inputs_embeds * scale + self.positions(position_ids, attention_mask, inputs_embeds.dtype))
 
-    def inputs_of_layers(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        encoder_attention_mask: torch.Tensor | None,
-        cache: CaptionCache | None,
-    ) -> dict[str, Any]:
+    def inputs_of_layers(self, given: DecoderInputs) -> dict[str, Any]:
         inputs = {
-            "token_mask": current_mask(attention_mask, position_ids.shape[-1]),
-            "encoder_token_mask": encoder_attention_mask,
-            "encoder_positions": positions_of_grid(self.config, encoder_hidden_states),
+            "token_mask": current_mask(given.attention_mask, given.position_ids.shape[-1]),
+            "encoder_token_mask": given.encoder_attention_mask,
+            "encoder_positions": positions_of_grid(self.config, given.encoder_hidden_states),
         }
         if self.language_model is None:
             return inputs
-        if input_ids is None:
+        if given.input_ids is None:
             raise ValueError("The language model reads words: give decoder_input_ids, not decoder_inputs_embeds.")
         own_cache = None
-        if cache is not None:  # its layers behind those of the decoder
-            first, layers = self.config.num_hidden_layers, cache.self_attention_cache
-            add_cache_layers(layers, first + self.language_model.config.cached_layers)
-            own_cache = Cache(layers=layers.layers[first:])
+        if given.cache is not None:
+            own_layers = self.language_model.config.cached_layers
+            own_cache = cache_behind(given.cache.self_attention_cache, self.config.num_hidden_layers, own_layers)
         with torch.no_grad():
-            outputs = self.language_model(input_ids, attention_mask, position_ids, own_cache, with_logits=False)
+            outputs = self.language_model(
+                given.input_ids, given.attention_mask, given.position_ids, own_cache, with_logits=False
+            )
         return {**inputs, "language_signal": outputs.last_hidden_state}
 
 
@@ -406,31 +339,7 @@ class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
         self.post_init()
 
 
-class CompetingFinishedBeams(LogitsProcessor):
-    """Continues a finished caption with padding, at no cost, so that it stays a beam while it is among the best."""
-
-    def __init__(self, eos_token_ids: torch.Tensor, pad_token_id: int):
-        self.eos_token_ids = eos_token_ids  # on the device: a copy at every word would wait for the work before it
-        self.pad_token_id = pad_token_id
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        finished = torch.isin(input_ids[:, 1:], self.eos_token_ids).any(-1, keepdim=True)
-        only_padding = torch.full_like(scores, -float("inf"))
-        only_padding[:, self.pad_token_id] = 0
-        return torch.where(finished, only_padding, scores)
-
-
-def competing_finished_beams(given: dict, defaults: GenerationConfig, device: torch.device) -> dict:
-    """Returns arguments of `generate()` that replace given ones and let finished captions compete."""
-    settings = given.get("generation_config") or defaults
-    end = given.get("eos_token_id", settings.eos_token_id)
-    ends = torch.tensor([end] if isinstance(end, int) else list(end or []), dtype=torch.long, device=device)
-    compete = CompetingFinishedBeams(ends, given.get("pad_token_id", settings.pad_token_id))
-    processors = LogitsProcessorList([*(given.get("logits_processor") or []), compete])
-    return {"eos_token_id": None, "logits_processor": processors}
-
-
-class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditionalGeneration):
+class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, VisualnessGenerationMixin):
     r"""RSTNet, or one of its ablations; see [`RSTNetConfig`] for which is which.
 
     With eager attention the last of `cross_attentions` belongs to the adaptive layer: `(batch_size, num_heads, length,
@@ -457,85 +366,6 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
         self.model = RSTNetModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.output_bias)
         self.post_init()
-
-    @torch.no_grad()
-    def generate(
-        self, inputs: torch.Tensor | None = None, *args: Any, return_visualness: bool = False, **kwargs: Any
-    ) -> Any:
-        """Captions images; see [`~captioning.CaptioningForConditionalGeneration.generate`].
-
-        With `return_visualness=True` and `return_dict_in_generate=True` the output also has `visualness`, of the shape
-        of its `sequences` (see [`word_visualness`]).
-        """
-        settings = kwargs.get("generation_config") or self.generation_config
-        inputs = self.replace_pixels(inputs, kwargs)
-        if return_visualness and not kwargs.get("return_dict_in_generate", settings.return_dict_in_generate):
-            raise ValueError("return_visualness=True needs return_dict_in_generate=True.")
-        num_beams = kwargs.get("num_beams", settings.num_beams) or 1
-        if self.config.finished_beams == "compete" and num_beams > 1:
-            kwargs |= competing_finished_beams(kwargs, self.generation_config, self.device)
-        visual = {name: kwargs[name] for name in VISUAL_INPUTS if name in kwargs}
-        if inputs is not None:
-            visual["visual_features"] = inputs
-        if visual.get("encoder_outputs") is not None:
-            visual["encoder_outputs"] = (visual["encoder_outputs"][0],)  # which generate() repeats for beams, in place
-        output = super().generate(inputs, *args, **kwargs)
-        if return_visualness:
-            output["visualness"] = self.word_visualness(visual, output.sequences)
-        return output
-
-    @torch.no_grad()
-    def word_visualness(self, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
-        """Returns gamma = 1 - beta of every word of generated captions (eq. 21-24), 0 at the start and at padding.
-
-        The decoder runs over the finished captions: in one pass with a causal language model, else word by word as in
-        generation. These are the values of the decoding steps, whether greedy, sampled or of beams.
-
-        Args:
-            inputs: outputs of the processor for B images, or `encoder_outputs` and their `attention_mask`.
-            sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
-                C captions an image, those of one image next to each other.
-        """
-        if not self.config.adaptive_attention:
-            raise ValueError("The captioner has no visualness, as its configuration has adaptive_attention=False.")
-        visual: Any = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
-        if inputs.get("pixel_values") is not None:
-            visual = self.model.get_visual_tokens(inputs["pixel_values"], inputs.get("pixel_mask"), **visual)
-        encoded = visual.get("encoder_outputs")
-        encoded = (self.model.encoder(**visual) if encoded is None else encoded)[0]
-        sequences = sequences.to(self.device)
-        words = sequences[:, :-1]
-        mask = has_begun(words, self.config.pad_token_id).long()
-        step = words.shape[1] if self.config.language_attention == "causal" else 1
-        found, cache = [], None
-        for start in range(0, words.shape[1], step):
-            outputs = self.model.decoder(
-                input_ids=words[:, start : start + step],
-                attention_mask=mask[:, : start + step],
-                encoder_hidden_states=encoded,
-                encoder_attention_mask=visual.get("attention_mask"),
-                cache=cache,
-                use_cache=step == 1,
-                output_visualness=True,
-            )
-            cache = outputs.cache
-            found.append(outputs.visualness[-1])
-        visualness = torch.cat([torch.zeros_like(found[0][:, :1]), *found], dim=1)
-        return visualness * is_word(sequences, self.config)
-
-
-def has_begun(sequences: torch.Tensor, padding: Any) -> torch.Tensor:
-    """Returns where captions `(B, length)` have begun: all but padding on the left, which `generate()` does not see."""
-    return torch.ne(sequences, padding).cumsum(-1) > 0
-
-
-def is_word(sequences: torch.Tensor, config: RSTNetConfig) -> torch.Tensor:
-    """Returns which tokens of captions `(B, length)` are words, or the end of a caption."""
-    padding: Any = config.pad_token_id
-    ends = torch.tensor(config.eos_token_id, device=sequences.device).reshape(-1)
-    behind_start = nn.functional.pad(has_begun(sequences, padding)[:, :-1], (1, 0))
-    ended = (torch.isin(sequences, ends) & behind_start).cumsum(-1) > 0
-    return behind_start & torch.ne(sequences, padding) & ~nn.functional.pad(ended[:, :-1], (1, 0))
 
 
 __all__ = ["RSTNetForConditionalGeneration", "RSTNetModel", "RSTNetPreTrainedModel"]

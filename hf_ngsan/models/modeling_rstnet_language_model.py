@@ -15,7 +15,7 @@ from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS, FeedForward, MultiHeadAttention, TransformerLayer, with_attention
+from .attention import SELF_ATTENTIONS, MultiHeadAttention, TransformerLayer, with_attention
 from .captioning import (
     labels_beside_inputs,
     labels_from_first_word,
@@ -24,8 +24,9 @@ from .captioning import (
     shift_behind_start,
 )
 from .configuration_rstnet import RSTNetLanguageModelConfig
-from .geometry import positions_of_tokens, sinusoids
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
+from .modeling_rstnet_release import MaskedFeedForward, ResidualNorm, WordPositions, current_mask
+from .positions import positions_of_tokens
 from .text_encoders import make_text_encoder, pretrained_text_weights
 
 
@@ -42,95 +43,6 @@ class RSTNetLanguageModelOutput(ModelOutput):
     cache: Cache | None = None
     hidden_states: tuple[torch.FloatTensor, ...] | None = None
     attentions: tuple[torch.FloatTensor, ...] | None = None
-
-
-class WordPositions(nn.Module):
-    """Codes of the positions of words, added to embeddings that are not scaled.
-
-    They are the sinusoids of Vaswani et al. 2017, which have no end, or with `config.position_embedding = "table"` a
-    fixed table in the checkpoint, as in the authors' release: row 0 for padding, row t for the t-th word.
-    """
-
-    table: torch.Tensor | None
-
-    def __init__(self, config: PreTrainedConfig):
-        super().__init__()
-        self.hidden_size = config.hidden_size
-        self.max_length = config.max_position_embeddings
-        self.register_buffer("table", self.initial_table() if config.position_embedding == "table" else None)
-
-    def initial_table(self) -> torch.Tensor:
-        rows = sinusoids(torch.arange(self.max_length + 1), self.hidden_size)
-        rows[0] = 0.0
-        return rows
-
-    def initialize(self) -> None:
-        if self.table is not None:
-            init.copy_(self.table, self.initial_table())
-
-    def forward(
-        self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None, dtype: torch.dtype
-    ) -> torch.Tensor:
-        """Returns codes `(batch_size or 1, length, hidden_size)` of positions, counted from 0."""
-        if self.table is None:
-            return sinusoids(position_ids, self.hidden_size).to(dtype)
-        words = (position_ids if attention_mask is None else attention_mask).shape[-1]  # known without the device
-        if words > self.max_length and not torch.compiler.is_compiling() and int(position_ids.max()) >= self.max_length:
-            raise ValueError(
-                f"A caption of {int(position_ids.max()) + 1} tokens is longer than the model's table of positions, "
-                f"max_position_embeddings={self.max_length}."
-            )
-        rows = position_ids + 1
-        mask = current_mask(attention_mask, position_ids.shape[-1])
-        return self.table[rows if mask is None else rows * (mask != 0)].to(dtype)
-
-
-def current_mask(attention_mask: torch.Tensor | None, length: int) -> torch.Tensor | None:
-    """Returns which of the last `length` tokens are real, `(batch_size, length)`; `None` if the mask does not say."""
-    if attention_mask is None or attention_mask.ndim != 2:
-        return None
-    return attention_mask[:, -length:]
-
-
-class ResidualNorm(nn.Module):
-    """LayerNorm(x + sublayer), or as released LayerNorm(x + LayerNorm(x' + sublayer)) with zeros at padding."""
-
-    def __init__(self, config: PreTrainedConfig):
-        super().__init__()
-        self.dropout = nn.Dropout(config.residual_dropout)
-        self.norm = nn.LayerNorm(config.hidden_size)
-        self.outer_norm = nn.LayerNorm(config.hidden_size) if config.double_residual else None
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attended: torch.Tensor,
-        token_mask: torch.Tensor | None = None,
-        inner: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Takes x, the output of the sublayer, the mask of real tokens, and x', which is x if `None`."""
-        if self.outer_norm is None:
-            return self.norm(hidden_states + self.dropout(attended))
-        states = self.norm((hidden_states if inner is None else inner) + self.dropout(attended))
-        states = self.outer_norm(hidden_states + self.dropout(states))
-        return states if token_mask is None else states * token_mask[..., None].to(states.dtype)
-
-
-class MaskedFeedForward(nn.Module):
-    """Feed-forward block with residual connection and normalization; in the release's form, zeros at padding."""
-
-    def __init__(self, config: PreTrainedConfig):
-        super().__init__()
-        self.feed_forward = FeedForward(config)
-        self.norm = nn.LayerNorm(config.hidden_size)
-        self.dropout = nn.Dropout(config.residual_dropout)
-        self.zeros_at_padding = config.double_residual
-
-    def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
-        states = self.norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
-        if token_mask is None or not self.zeros_at_padding:
-            return states
-        return states * token_mask[..., None].to(states.dtype)
 
 
 class RSTNetLanguageLayer(TransformerLayer):
@@ -202,6 +114,13 @@ class RSTNetLanguageModel(HubPreTrainedModel):
     def initialize(self) -> None:
         if self.word_pieces is not None:
             init.copy_(self.word_pieces, own_pieces(self.config))
+
+    def load_trained(self, source: str) -> None:
+        """Takes the weights of a trained one, a folder or Hub name; raises a ValueError if some are missing."""
+        loaded, report = RSTNetLanguageModel.from_pretrained(source, output_loading_info=True)
+        if report["missing_keys"]:
+            raise ValueError(f"{source} lacks weights of the language model, {min(report['missing_keys'])} first.")
+        self.load_state_dict(loaded.state_dict())
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_encoder.get_input_embeddings()
@@ -283,7 +202,8 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         elif labels is not None:
             labels = labels_beside_inputs(labels, input_ids, start)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        refuse_missing_past(input_ids.shape[1], cache, attention_mask, position_ids)
+        if with_logits:  # else a captioner calls, which has checked it
+            refuse_missing_past(input_ids.shape[1], cache, attention_mask, position_ids)
         if use_cache and cache is None:
             cache = DynamicCache()
         shared, own_cache = None, None
@@ -350,6 +270,12 @@ def add_cache_layers(cache: Cache, number: int) -> None:
         kind: Any = cache.layer_class_to_replicate or type(cache.layers[0])
         length = getattr(cache.layers[0], "max_cache_len", None) if cache.layers else None
         cache.layers.append(kind() if length is None else kind(max_cache_len=length))
+
+
+def cache_behind(cache: Cache, number: int, own: int) -> Cache:
+    """Returns the `own` layers of a cache behind the first `number`, which are made if they are missing."""
+    add_cache_layers(cache, number + own)
+    return Cache(layers=cache.layers[number:])
 
 
 __all__ = ["RSTNetLanguageModel", "RSTNetLanguageModelOutput"]

@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS, DecoderLayer, EncoderLayer, MultiHeadAttention
-from .captioning import CaptionCache, CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
+from .attention import DecoderLayer, EncoderLayer, MultiHeadAttention, padding_mask
+from .captioning import CaptioningForConditionalGeneration, CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_spatial_captioner import SpatialCaptionerConfig
-from .geometry import absolute_geometry, positions_of_tokens, sinusoids
-from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
+from .geometry import absolute_geometry
+from .modeling_base import HubPreTrainedModel
+from .positions import sinusoidal_positions
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
@@ -80,7 +80,7 @@ def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> t
 class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
     """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1)."""
 
-    _can_record_outputs = {"hidden_states": SpatialEncoderLayer, "attentions": SELF_ATTENTIONS}
+    _can_record_outputs = {"hidden_states": SpatialEncoderLayer, "attentions": SpatialAttention}
 
     def __init__(self, config: SpatialCaptionerConfig):
         super().__init__(config)
@@ -106,21 +106,21 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
 
         Boxes are needed with `position_embedding="boxes"`, else ignored. Positions count real cells only.
         """
-        refuse_unknown_keywords(self, kwargs)
-        check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
+        needed_by = "position_embedding='boxes'" if self.config.position_embedding == "boxes" else ""
+        boxes = visual_boxes if needed_by else None
+        self.check_visual_inputs(visual_features, attention_mask, kwargs, boxes, needed_by)
         hidden_states = visual_features.to(self.dtype)
         if self.input_proj is not None:
             hidden_states = self.input_proj(hidden_states)
-        if self.config.position_embedding == "boxes":
-            check_visual_boxes(visual_boxes, hidden_states, "position_embedding='boxes'")
-            positions = absolute_geometry(visual_boxes, self.config.hidden_size)  # type: ignore[arg-type]
+        if boxes is not None:
+            positions = absolute_geometry(boxes, self.config.hidden_size).to(hidden_states.dtype)
         else:
-            positions = sinusoids(positions_of_tokens(hidden_states, attention_mask), self.config.hidden_size)
-        hidden_states = self.dropout(hidden_states + positions.to(hidden_states.dtype))
+            positions = sinusoidal_positions(hidden_states, attention_mask)
+        hidden_states = self.dropout(hidden_states + positions)
         key_counts = None
         if self.config.attention_temperature == "key_length":
             key_counts = token_counts(hidden_states, attention_mask)
-        mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask)
+        mask = padding_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask=mask, key_counts=key_counts, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
@@ -134,20 +134,12 @@ class SpatialCaptionerDecoder(WordDecoder):
     def make_layer(self, config: Any, layer_idx: int) -> nn.Module:
         return SpatialDecoderLayer(config, layer_idx)
 
-    def inputs_of_layers(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        encoder_attention_mask: torch.Tensor | None,
-        cache: CaptionCache | None,
-    ) -> dict[str, Any]:
+    def inputs_of_layers(self, given: DecoderInputs) -> dict[str, Any]:
         if self.config.attention_temperature != "key_length":
             return {}
-        cells = token_counts(encoder_hidden_states, encoder_attention_mask)
+        cells = token_counts(given.encoder_hidden_states, given.encoder_attention_mask)
         # Positions count the words, as a static cache has a mask of 4 dimensions.
-        return {"key_counts": position_ids + 1, "encoder_key_counts": cells}
+        return {"key_counts": given.position_ids + 1, "encoder_key_counts": cells}
 
 
 class SpatialCaptionerModel(SpatialCaptionerPreTrainedModel, CaptioningModel):

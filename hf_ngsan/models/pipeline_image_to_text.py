@@ -14,6 +14,8 @@ import torch
 from torch.utils.data import Dataset
 from transformers.pipelines.base import Pipeline
 
+from .captioning import behind_end
+
 
 class ImageToTextPipeline(Pipeline):
     r"""Captions images; the same pipeline of the package hf-ngsan also has attention maps, word scores and confidence.
@@ -97,9 +99,7 @@ class ImageToTextPipeline(Pipeline):
         if return_scores:
             beams = getattr(found, "beam_indices", None)
             values = self.model.compute_transition_scores(sequences, found.logits, beams, normalize_logits=True)
-            ends = torch.as_tensor(self.model.generation_config.eos_token_id, device=sequences.device)
-            is_end = torch.isin(sequences[:, -values.shape[1] :], ends).int()
-            is_token = is_end.cumsum(-1) <= is_end  # not behind the end
+            is_token = ~behind_end(sequences[:, -values.shape[1] :], self.model.generation_config.eos_token_id)
             outputs["scores"] = ((values * is_token).sum(-1) / is_token.sum(-1)).reshape(number, -1)
         return outputs
 

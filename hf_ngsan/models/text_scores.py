@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.functional import pad
-from transformers.generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from .captioning import behind_end
+from .decoding import StepwiseDecoder
 
 
 class TextScores(NamedTuple):
@@ -20,61 +21,29 @@ class TextScores(NamedTuple):
     words: list[tuple[str, float]]  # its generated words, each with the sum of the log-probabilities of its tokens
 
 
-class Rewriting(LogitsProcessor):
-    """Leaves one token at each step: that of given sequences."""
-
-    def __init__(self, sequences: torch.Tensor) -> None:
-        self.sequences = sequences
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        place = min(input_ids.shape[1], self.sequences.shape[1] - 1)  # on MPS `generate()` takes one step more
-        chosen = self.sequences[:, place, None]
-        return torch.full_like(scores, float("-inf")).scatter_(1, chosen, 0.0)  # type: ignore[return-value]
-
-
-class Rewritten(StoppingCriteria):
-    """Stops when sequences of a length are written."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __call__(self, input_ids: torch.LongTensor, scores: Any, **kwargs: Any) -> torch.BoolTensor:
-        is_done = input_ids.shape[1] >= self.length
-        return torch.full((len(input_ids),), is_done, device=input_ids.device)  # type: ignore[return-value]
-
-
 @torch.inference_mode()
 def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: torch.Tensor) -> torch.Tensor:
     """Returns log-probabilities `(B * C, new_tokens)` of new tokens of `sequences` `(B * C, length)`; 0 behind ends."""
+    logits: list[torch.Tensor] = []
+
+    def rewrite(model: Any, input_ids: torch.Tensor, *of_search: Any, **model_kwargs: Any) -> torch.Tensor:
+        for name in ("logits_processor", "stopping_criteria", "generation_config"):
+            model_kwargs.pop(name, None)
+        decoder = StepwiseDecoder(model, input_ids, model_kwargs)
+        for words in sequences[:, input_ids.shape[1] :].unbind(1):
+            logits.append(decoder.step().logits[:, -1].float())
+            decoder.append(words)
+        return decoder.sequences
+
     number = len(next(value for value in inputs.values() if torch.is_tensor(value)))
-    device = sequences.device
-    forked = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(forked, device_type=device.type):  # one token is left at each step, but it is drawn
-        found = model.generate(
-            **inputs,
-            num_beams=1,
-            do_sample=True,
-            num_return_sequences=len(sequences) // number,
-            max_new_tokens=sequences.shape[1],
-            logits_processor=LogitsProcessorList([Rewriting(sequences)]),
-            stopping_criteria=StoppingCriteriaList([Rewritten(sequences.shape[1])]),
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-    tokens = sequences[:, found.sequences.shape[1] - len(found.logits) :]
-    logits = torch.stack(found.logits[: tokens.shape[1]], dim=1).float()  # they stop at the last end token
-    values = logits.log_softmax(-1).gather(-1, tokens[:, : logits.shape[1], None]).squeeze(-1)
-    values = pad(values, (0, tokens.shape[1] - values.shape[1]))
+    each = {"do_sample": True, "num_beams": 1, "num_return_sequences": len(sequences) // number}
+    model.generate(**inputs, **each, max_new_tokens=sequences.shape[1], custom_generate=rewrite)
+    tokens = sequences[:, sequences.shape[1] - len(logits) :]
+    values = torch.stack(logits, dim=1).log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
     values = values.masked_fill(behind_end(tokens, model.generation_config.eos_token_id), 0.0)
     if not values.isfinite().all():
         raise RuntimeError("the model gives log-probabilities that are not finite; its weights may be damaged")
     return values
-
-
-def behind_end(tokens: torch.Tensor, ends: int | list[int] | None) -> torch.Tensor:
-    """Returns which of the new tokens `(rows, length)` stand behind an end token."""
-    is_end = torch.isin(tokens, torch.tensor([] if ends is None else ends, device=tokens.device).reshape(-1))
-    return (is_end.cumsum(-1) - is_end.long()) > 0
 
 
 def text_scores(

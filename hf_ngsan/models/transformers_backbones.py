@@ -222,7 +222,7 @@ def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.T
     queries = detected.last_hidden_state[:, -boxes.shape[1] :]  # YOLOS has patches before them
     scores, classes = class_scores(detected.logits, num_labels).max(-1)
     order = scores.argsort(dim=-1, descending=True, stable=True)
-    boxes, features = (take_rows(states, order) for states in (boxes, queries))
+    boxes, features = (states.take_along_dim(order[..., None], 1) for states in (boxes, queries))
     scores, classes = scores.gather(1, order), classes.gather(1, order)
     kept = scores >= settings.score_threshold
     if settings.suppression_threshold < 1:
@@ -231,7 +231,7 @@ def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.T
     kept &= kept.cumsum(-1) <= settings.num_regions
     front = kept.sort(dim=-1, descending=True, stable=True).indices[:, : int(kept.sum(-1).max())]
     mask = kept.gather(1, front)
-    features, boxes = (take_rows(states, front) * mask[..., None] for states in (features, boxes))
+    features, boxes = (states.take_along_dim(front[..., None], 1) * mask[..., None] for states in (features, boxes))
     return features, boxes, mask.long(), classes.gather(1, front) * mask, scores.gather(1, front) * mask
 
 
@@ -246,11 +246,6 @@ def class_scores(logits: torch.Tensor, num_labels: int) -> torch.Tensor:
     if logits.shape[-1] > num_labels:
         return logits.float().softmax(-1)[..., :num_labels]
     return logits.float().sigmoid()
-
-
-def take_rows(states: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Returns `states (B, Q, C)` in the order `(B, N)` of indices into its second axis."""
-    return states.gather(1, order[..., None].expand(-1, -1, states.shape[-1]))
 
 
 def not_suppressed(boxes: torch.Tensor, classes: torch.Tensor, threshold: float) -> torch.Tensor:

@@ -59,7 +59,7 @@ def new_captioner(
             learn_new_words(model, processor.tokenizer, captions, config.data.new_words)
     else:
         kind = new_models.new_config_class(fields, "captioning")
-        tokenizer = tokenizer_of_language_model(fields, kind)
+        tokenizer = tokenizer_of_trained_part(fields, kind)
         if tokenizer is None:
             tokenizer = new_tokenizer(captions, config.data)
         new_models.set_feature_size(fields, kind, visual_feature_size, config.data.spec)
@@ -75,15 +75,16 @@ def new_captioner(
     return model, processor
 
 
-def tokenizer_of_language_model(fields: dict, kind: Any) -> Any:
-    """Returns the tokenizer of the language model that the fields name, if any; the captioner shares it."""
-    name = fields.get("pretrained_language_model")
-    if not isinstance(name, str):
-        if hasattr(kind, "language_model_config") and fields.get("adaptive_attention", True):
-            logger.warning("Warning: the language model stays untrained; set model.pretrained_language_model=DIR.")
+def tokenizer_of_trained_part(fields: dict, kind: Any) -> Any:
+    """Returns the tokenizer of a trained language model that the fields name, if any; the captioner shares it."""
+    key = kind.key_of_language_model(fields) if hasattr(kind, "key_of_language_model") else None
+    if key is None:
         return None
-    _, processor = load_model(name, "language_modeling")
-    fields["pretrained_language_model"] = find_model_folder(name)
+    if not isinstance(fields.get(key), str):
+        logger.warning(f"Warning: the language model stays untrained; set model.{key}=DIR.")
+        return None
+    _, processor = load_model(fields[key], "language_modeling")
+    fields[key] = find_model_folder(fields[key])
     return processor.tokenizer
 
 

@@ -248,15 +248,10 @@ class RetrievalTask(Task):
             dual_encoder.get_input_embeddings().requires_grad_(False)
         if config.training.stage == "joint":
             return [Stage("joint", objective, config.training)]
-        more_modules = {
-            "projection": [dual_encoder.image_projection],
-            "text": [dual_encoder.text, dual_encoder.text_projection, dual_encoder.text_pooling],
-            "image": [dual_encoder.image_states, dual_encoder.image_pooling],
-        }
         modules: list[nn.Module] = []
         stages = []
-        for name, more in more_modules.items():
-            modules = [*modules, *(module for module in more if module is not None)]
+        for name, more in dual_encoder.modules_of_stages().items():
+            modules = [*modules, *more]
             vision = name == "image" and dual_encoder.vision is not None and not dual_encoder.vision.config.frozen
             prepare = partial(train_only, modules=modules, vision=vision, words=words)
             schedule = getattr(config, f"{name}_stage")

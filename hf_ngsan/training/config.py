@@ -208,11 +208,13 @@ def parse_section(section: str, kind: type, values: Mapping, where: str) -> dict
 
 
 def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any:
-    optional = isinstance(annotation, types.UnionType)
-    if optional:
-        if value is None:
+    optional = False
+    if isinstance(annotation, types.UnionType):
+        parts = typing.get_args(annotation)
+        optional = types.NoneType in parts
+        if optional and value is None:
             return None
-        annotation = next(part for part in typing.get_args(annotation) if part is not types.NoneType)
+        annotation = next(part for part in parts if part is not types.NoneType)
     if typing.get_origin(annotation) is tuple:
         kinds = typing.get_args(annotation)
         if kinds[-1] is Ellipsis and isinstance(value, list | tuple):

@@ -5,8 +5,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_ngsan.models.geometry import center_and_size, geometry_of_pairs
-from hf_ngsan.models.modeling_rstnet import grid_boxes, grid_positions, sinusoidal_geometry
+from hf_ngsan.models.geometry import center_and_size, geometry_of_pairs, grid_boxes
+from hf_ngsan.models.modeling_rstnet_release import grid_positions, sinusoidal_geometry
 from tests.golden import golden_folder
 from tests.tables import each_row
 

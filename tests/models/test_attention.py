@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from hf_ngsan.models.attention import BatchNorm, InstanceNorm, MultiHeadAttention
+from hf_ngsan.models.geometry import relative_geometry
 from hf_ngsan.models.modeling_ngsan import NGSANEncoder, NGSANEncoderLayer
 from tests.models.test_geometry import bias_by_loops
 from tests.models.tiny import random_images, tiny_config
@@ -163,7 +164,7 @@ def test_encoder_is_its_equations_layer_by_layer(implementation):
     images = random_images([4, 2])
     mask = images["attention_mask"]
     states = (images["visual_features"] @ encoder.input_proj.weight.T + encoder.input_proj.bias).clamp(min=0)
-    geometry = encoder.geometry_embedding(images["visual_boxes"])
+    geometry = encoder.geometry_embedding(relative_geometry(images["visual_boxes"]))
     for layer in encoder.layers:
         states = encoder_layer_by_loops(layer, states, geometry, mask)
     computed = encoder(**images).last_hidden_state

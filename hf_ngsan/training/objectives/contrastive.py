@@ -1,46 +1,32 @@
 """Contrastive losses over in-batch negatives, exact for any division of the batch into parts and processes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from ...models.modeling_mhsan import PAIR_SETTINGS, diversity_penalty, pair_losses
+from ...models.contrastive_losses import ContrastiveSettings, penalties_of
+from ...models.contrastive_losses import losses_of as losses_of_pairs
 from ..batches import MicroBatch
-from ..config import setting
 from ..task import Objective, Update
 
-LOSSES = ("hardest", "all", "info_nce")
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - 2**64
 """The increment of SplitMix64, 2 ** 64 / golden ratio, as a signed number; below, its two mixing steps."""
 MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 
-@dataclass(frozen=True)
-class ContrastiveSettings:
-    """Settings of the comparison of images and texts."""
-
-    loss: str = setting("hardest", "hardest, all = triplets of hardest or all negatives, or info_nce", choices=LOSSES)
-    hardest_negatives: int = setting(1, "hardest: how many negatives, on each side of a pair", minimum=1)
-    negated_positives: bool = setting(False, "hardest: a pair may be its own negative, as MHSAN was released")
-    margin: float = setting(0.2, "triplet losses: by how much a pair shall be more similar than a negative", minimum=0)
-    temperature: float = setting(0.07, "info_nce: similarities are divided by it", minimum=1e-4)
-    loss_reduction: str = setting("mean", "over the pairs of a batch: mean or sum", choices=("mean", "sum"))
-    diversity_weight: float = setting(0.0, "weight of the penalty for attention heads that are alike", minimum=0)
-    squared_diversity: bool = setting(True, "whether that penalty is squared, as in eq. 5 of Park et al. 2020")
-
-
 class Contrastive(Objective):
     """Pulls images and their texts together, and apart from other texts and images of the whole global batch.
 
-    The loss is the mean over all pairs of a text and its image of [`~hf_ngsan.models.modeling_mhsan.pair_losses`], with
-    inner products as similarities. Texts of the same image are never negatives of each other's pairs. Added to it is
-    `diversity_weight` times the mean of [`~hf_ngsan.models.modeling_mhsan.diversity_penalty`] over the images and over
-    the texts of the batch, for a model that returns `vision_model_output` and `text_model_output` whose last attentions
-    are `(rows, heads, positions)`.
+    The loss is the mean over all pairs of a text and its image of
+    [`~hf_ngsan.models.contrastive_losses.pair_losses`], with inner products as similarities. Texts of the same image
+    are never negatives of each other's pairs. Added to it is `diversity_weight` times the mean of
+    [`~hf_ngsan.models.contrastive_losses.diversity_penalty`] over the images and over the texts of the batch, for a
+    model that returns `vision_model_output` and `text_model_output` whose last attentions are `(rows, heads,
+    positions)`.
 
     The graphs of the whole global batch may not fit into memory. So the embeddings are first computed without graphs;
     then the gradient of the loss with respect to them; then each micro-batch is run again with its part of that
@@ -64,7 +50,7 @@ class Contrastive(Objective):
         parameters: Sequence[torch.nn.Parameter] = (),
     ):
         self.settings = settings or ContrastiveSettings()
-        self.losses_of = losses_of or self.losses_of_settings
+        self.losses_of = losses_of or partial(losses_of_pairs, self.settings)
         self.parameters = parameters
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
@@ -120,7 +106,9 @@ class Contrastive(Objective):
             return (outputs.image_embeds.sum() + outputs.text_embeds.sum() + others) * 0.0, {}
         images = (outputs.image_embeds.float() * inputs["image_gradients"]).sum()
         texts = (outputs.text_embeds.float() * inputs["text_gradients"]).sum()
-        diversity = self.diversity(outputs, len(losses))
+        sides = (getattr(outputs, f"{side}_model_output", None) for side in ("vision", "text"))
+        of_rows = penalties_of(self.settings, *sides)
+        diversity = {f"{side}_diversity": penalties.mean() * len(losses) for side, penalties in of_rows.items()}
         penalty = self.settings.diversity_weight * sum(diversity.values(), torch.zeros(()))
         statistics = {
             "loss": losses.sum() + penalty.detach(),
@@ -130,19 +118,6 @@ class Contrastive(Objective):
             "by_chance": torch.tensor(inputs["by_chance"]),
         }
         return images + texts + penalty + others, statistics
-
-    def losses_of_settings(self, similarities: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
-        return pair_losses(similarities, is_own, **{name: getattr(self.settings, name) for name in PAIR_SETTINGS})
-
-    def diversity(self, outputs: Any, num_pairs: int) -> dict[str, torch.Tensor]:
-        """Returns the diversity penalty of each side that has attention heads, as a sum over the pairs."""
-        penalties = {}
-        for side, name in (("image", "vision_model_output"), ("text", "text_model_output")):
-            attentions = getattr(getattr(outputs, name, None), "attentions", None)
-            if self.settings.diversity_weight and attentions is not None and attentions[-1].ndim == 3:
-                of_rows = diversity_penalty(attentions[-1], self.settings.squared_diversity)
-                penalties[f"{side}_diversity"] = of_rows.mean() * num_pairs
-        return penalties
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
         """Returns the mean loss, penalties, and the shares of texts nearest to their own image, and by guessing."""

@@ -11,8 +11,8 @@ from transformers import GenerationConfig, PreTrainedModel, TopPLogitsWarper
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
+from ...models.captioning import behind_end
 from ...models.decoding import StepwiseDecoder
-from ...models.text_scores import behind_end
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from safetensors.torch import load_file
 
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.models.configuration_vision import VisionConfig
-from hf_ngsan.models.modeling_mhsan import MHSANModel, diversity_penalty, pair_losses
+from hf_ngsan.models.contrastive_losses import diversity_penalty, pair_losses
+from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.models.text_encoders import make_text_encoder
 from tests.models.mhsan.tiny import BERT, VISION, random_features, random_words, tiny_config, tiny_model, tiny_processor

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_ngsan.models.modeling_mhsan import diversity_penalty, pair_losses
+from hf_ngsan.models.contrastive_losses import diversity_penalty, pair_losses
 from tests.golden import golden_folder
 from tests.tables import each_row
 

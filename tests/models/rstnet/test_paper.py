@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from hf_ngsan.models.modeling_rstnet import AdaptiveAttention, GridGeometry, grid_boxes
+from hf_ngsan.models.geometry import grid_boxes
+from hf_ngsan.models.modeling_rstnet import AdaptiveAttention, GridGeometry
 from tests.models.loops import attend, linear, normalize, sinusoid, softmax
 from tests.models.rstnet.tiny import random_grids, tiny_captioner, tiny_config
 from tests.tables import each_row

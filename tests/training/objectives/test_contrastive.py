@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 from transformers.utils import ModelOutput
 
-from hf_ngsan.models.modeling_mhsan import pair_losses
+from hf_ngsan.models.contrastive_losses import pair_losses
 from hf_ngsan.tasks import train
 from hf_ngsan.training import ConfigError
 from hf_ngsan.training.batches import MicroBatch

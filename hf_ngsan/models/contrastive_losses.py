@@ -1,0 +1,104 @@
+"""The loss of a dual encoder: pairs of a batch as triplets or by cross-entropy, and diversity of attention heads."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+LOSSES = ("hardest", "all", "info_nce")
+REDUCTIONS = ("mean", "sum")
+PAIR_SETTINGS = ("loss", "margin", "temperature", "hardest_negatives", "negated_positives")  # those of `pair_losses`
+
+
+def described(default: Any, help: str, **bounds: Any) -> Any:
+    """Returns a field with what a training config says of it."""
+    return field(default=default, metadata={"help": help, "free_on_resume": False, **bounds})
+
+
+@dataclass(unsafe_hash=True)
+class ContrastiveSettings:
+    """Fields of a dual encoder's configuration, and settings of its training: the comparison of images and texts."""
+
+    loss: str = described("hardest", "hardest, all = triplets of hardest or all negatives, or info_nce", choices=LOSSES)
+    hardest_negatives: int = described(1, "hardest: how many negatives, on each side of a pair", minimum=1)
+    negated_positives: bool = described(False, "hardest: a pair may be its own negative, as MHSAN was released")
+    margin: float | int = described(
+        0.2, "triplet losses: by how much a pair shall be more similar than a negative", minimum=0
+    )
+    temperature: float | int = described(0.07, "info_nce: similarities are divided by it", minimum=1e-4)
+    loss_reduction: str = described("mean", "over the pairs of a batch: mean or sum", choices=REDUCTIONS)
+    diversity_weight: float | int = described(0.0, "weight of the penalty for heads that are alike", minimum=0)
+    squared_diversity: bool = described(True, "whether that penalty is squared, as in eq. 5 of Park et al. 2020")
+
+
+def losses_of(settings: ContrastiveSettings, similarities: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
+    """Returns [`pair_losses`] with some settings."""
+    return pair_losses(similarities, is_own, **{name: getattr(settings, name) for name in PAIR_SETTINGS})
+
+
+def penalties_of(settings: ContrastiveSettings, image: Any, text: Any) -> dict[str, torch.Tensor]:
+    """Returns the [`diversity_penalty`] `(rows,)` of each side whose outputs have maps of heads as last attentions."""
+    penalties = {}
+    for side, outputs in (("image", image), ("text", text)):
+        attentions = getattr(outputs, "attentions", None)
+        if settings.diversity_weight and attentions is not None and attentions[-1].ndim == 3:
+            penalties[side] = diversity_penalty(attentions[-1], settings.squared_diversity)
+    return penalties
+
+
+def pair_losses(
+    similarities: torch.Tensor,
+    is_own: torch.Tensor,
+    loss: str = "hardest",
+    margin: float = 0.2,
+    temperature: float = 0.07,
+    hardest_negatives: int = 1,
+    negated_positives: bool = False,
+) -> torch.Tensor:
+    """Returns the loss `(M,)` of each pair of a text and its image, from similarities `(B, M)`.
+
+    With s the similarities of B images and M texts, and for each pair of an image i and a text t of its own the
+    negatives t' of other images and i' != i, the loss of a pair is
+
+    - `"hardest"`: max_t' [m - s_it + s_it']_+ + max_i' [m - s_it + s_i't]_+ (eq. 6 of Faghri et al. 2018, VSE++; eq. 4
+      of Park et al. 2020), or the sum over the n hardest in place of the maximum;
+    - `"all"`: the same with sums over t' and i' in place of the maxima (eq. 5, ibid.);
+    - `"info_nce"`: half of -log(exp(s_it / T) / (exp(s_it / T) + sum_t' exp(s_it' / T))) and half of the same over i'
+      (van den Oord et al. 2018; Radford et al. 2021).
+
+    Args:
+        is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
+        loss, margin, temperature, hardest_negatives: as above, m, T and n.
+        negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides, as was released.
+    """
+    image_of = is_own.long().argmax(0)
+    pairs = torch.arange(len(image_of), device=similarities.device)
+    positives = similarities[image_of, pairs]
+    if loss == "info_nce":
+        others = is_own[image_of].index_put((pairs, pairs), torch.tensor(False, device=similarities.device))
+        over_texts = (similarities[image_of] / temperature).masked_fill(others, -torch.inf)
+        over_images = similarities.mT / temperature
+        positives = positives / temperature
+        return (over_texts.logsumexp(-1) + over_images.logsumexp(-1)) / 2 - positives
+    others = similarities.masked_fill(is_own, -torch.inf)
+    other_texts, other_images = others[image_of], others.mT
+    if loss == "hardest" and negated_positives:
+        other_texts = other_texts.index_put((pairs, pairs), -positives)
+        other_images = other_images.index_put((pairs, image_of), -positives)
+    of_texts, of_images = (torch.relu(margin - positives[:, None] + others) for others in (other_texts, other_images))
+    if loss == "hardest" and hardest_negatives == 1:
+        return of_texts.amax(-1) + of_images.amax(-1)
+    if loss == "hardest":
+        of_texts, of_images = (pair.topk(min(hardest_negatives, pair.shape[-1]))[0] for pair in (of_texts, of_images))
+    return of_texts.sum(-1) + of_images.sum(-1)
+
+
+def diversity_penalty(attention: torch.Tensor, squared: bool = True) -> torch.Tensor:
+    """Returns ||A A^T - I||_F^2, `(B,)`, for the attention maps A `(B, heads, positions)` (eq. 5 of Park et al. 2020).
+
+    `squared=False` takes the norm itself, sqrt(||A A^T - I||_F^2 + 1e-10), which the released code computes.
+    """
+    attention = attention.float()
+    difference = attention @ attention.mT - torch.eye(attention.shape[1], device=attention.device)
+    squares = difference.square().sum((1, 2))
+    return squares if squared else (squares + 1e-10).sqrt()
