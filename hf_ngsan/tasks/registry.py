@@ -197,18 +197,33 @@ def random_inputs(config: Any, roles: InputRoles, generator: torch.Generator) ->
     return {**inputs, **roles.draw_source(config, (ROWS, number), generator), roles.source_mask: mask}
 
 
-def leaks(
-    model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor]
-) -> Iterator[tuple[str, str, list[torch.Tensor]]]:
-    """Yields name, sentence and changes of log-probabilities of each contract; no changes if it does not apply."""
-    words, mask, source = inputs[roles.words], inputs[roles.word_mask], list(roles.source)
-    masked_source = [*source, *filter(None, [roles.source_mask])]
-    is_grid = getattr(model.config, "order_of_tokens_counts", False)
+Change = tuple[str, str, list[torch.Tensor]]
+"""Name, beginning of a sentence, and changes of log-probabilities of a contract; none if it does not apply."""
+
+
+def leaks(model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor]) -> Iterator[Change]:
+    """Yields the changes of each contract of a model."""
 
     def scores(**changed: torch.Tensor) -> torch.Tensor:
         return model(**{**inputs, **changed}, use_cache=False).logits.float().log_softmax(-1)
 
-    expected, changes = scores(), []
+    expected = scores()
+    yield from leaks_of_words(model, roles, inputs, scores, expected)
+    yield from leaks_of_source(model, roles, inputs, scores, expected)
+    words, mask, cache, logits = inputs[roles.words], inputs[roles.word_mask], None, []
+    for end in range(1, words.shape[1] + 1):
+        step = {roles.words: words[:, end - 1 : end], roles.word_mask: mask[:, :end]}
+        outputs = model(**{**inputs, **step}, cache=cache, use_cache=True)
+        cache = outputs.cache
+        logits.append(outputs.logits)
+    stepwise = torch.cat(logits, dim=1).float().log_softmax(-1)
+    yield "step by step", "decoding with a cache differs from teacher forcing", [stepwise - expected]
+
+
+def leaks_of_words(
+    model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor], scores: Any, expected: torch.Tensor
+) -> Iterator[Change]:
+    words, mask, changes = inputs[roles.words], inputs[roles.word_mask], []
     for position in range(1, words.shape[1]):
         changed = words.clone()
         changed[:, position] = words[:, position].roll(1)
@@ -223,6 +238,13 @@ def leaks(
         changes.append(of_padded[:, before : before + words.shape[1]] - expected)
     yield "padded words", "padding changes predictions", changes
 
+
+def leaks_of_source(
+    model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor], scores: Any, expected: torch.Tensor
+) -> Iterator[Change]:
+    source = list(roles.source)
+    masked_source = [*source, *filter(None, [roles.source_mask])]
+    is_grid = getattr(model.config, "order_of_tokens_counts", False)
     if source:
         padding, other = inputs[roles.source_mask or ""] == 0, {}
         for name in source:
@@ -251,12 +273,3 @@ def leaks(
     elif roles.source_is_a_set:
         turned = scores(**{name: inputs[name].flip(1) for name in masked_source})
         yield "order of regions", "the order of regions changes predictions", [turned - expected]
-
-    cache, logits = None, []
-    for end in range(1, words.shape[1] + 1):
-        step = {roles.words: words[:, end - 1 : end], roles.word_mask: mask[:, :end]}
-        outputs = model(**{**inputs, **step}, cache=cache, use_cache=True)
-        cache = outputs.cache
-        logits.append(outputs.logits)
-    stepwise = torch.cat(logits, dim=1).float().log_softmax(-1)
-    yield "step by step", "decoding with a cache differs from teacher forcing", [stepwise - expected]

@@ -56,6 +56,7 @@ class Contrastive(Objective):
     """
 
     needs_row_index = True
+    can_compile = False  # `RowDropout` replaces functions that a compiled model has inlined
 
     def __init__(
         self,
