@@ -203,27 +203,12 @@ Change = tuple[str, str, list[torch.Tensor]]
 
 def leaks(model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor]) -> Iterator[Change]:
     """Yields the changes of each contract of a model."""
+    words, mask = inputs[roles.words], inputs[roles.word_mask]
 
     def scores(**changed: torch.Tensor) -> torch.Tensor:
         return model(**{**inputs, **changed}, use_cache=False).logits.float().log_softmax(-1)
 
-    expected = scores()
-    yield from leaks_of_words(model, roles, inputs, scores, expected)
-    yield from leaks_of_source(model, roles, inputs, scores, expected)
-    words, mask, cache, logits = inputs[roles.words], inputs[roles.word_mask], None, []
-    for end in range(1, words.shape[1] + 1):
-        step = {roles.words: words[:, end - 1 : end], roles.word_mask: mask[:, :end]}
-        outputs = model(**{**inputs, **step}, cache=cache, use_cache=True)
-        cache = outputs.cache
-        logits.append(outputs.logits)
-    stepwise = torch.cat(logits, dim=1).float().log_softmax(-1)
-    yield "step by step", "decoding with a cache differs from teacher forcing", [stepwise - expected]
-
-
-def leaks_of_words(
-    model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor], scores: Any, expected: torch.Tensor
-) -> Iterator[Change]:
-    words, mask, changes = inputs[roles.words], inputs[roles.word_mask], []
+    expected, changes = scores(), []
     for position in range(1, words.shape[1]):
         changed = words.clone()
         changed[:, position] = words[:, position].roll(1)
@@ -237,6 +222,16 @@ def leaks_of_words(
         of_padded = scores(**{roles.words: padded, roles.word_mask: pad(mask, (before, after))})
         changes.append(of_padded[:, before : before + words.shape[1]] - expected)
     yield "padded words", "padding changes predictions", changes
+
+    yield from leaks_of_source(model, roles, inputs, scores, expected)
+    cache, logits = None, []
+    for end in range(1, words.shape[1] + 1):
+        step = {roles.words: words[:, end - 1 : end], roles.word_mask: mask[:, :end]}
+        outputs = model(**{**inputs, **step}, cache=cache, use_cache=True)
+        cache = outputs.cache
+        logits.append(outputs.logits)
+    stepwise = torch.cat(logits, dim=1).float().log_softmax(-1)
+    yield "step by step", "decoding with a cache differs from teacher forcing", [stepwise - expected]
 
 
 def leaks_of_source(

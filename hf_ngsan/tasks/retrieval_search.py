@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from ..data.collator import visual_arguments
 from ..extraction.extract import default_images_per_shard, extraction_accelerator, lock_of, on_main_process
-from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageList, ListedImage, PreparedBatch, load_batches
+from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageList, ListedImage, load_batches
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
 from ..io import folders
 from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
@@ -483,36 +483,24 @@ class Indexing:
                 if batch.unreadable and not self.skip_errors:
                     raise ExtractionError(f"{batch.unreadable[0][1]} {SKIP_ERRORS}")
                 skipped += [(images.images[item].file_name, reason) for item, reason in batch.unreadable]
-                rows |= embedded_rows(encoder, images, batch)
-            write_shard(index, number, images, dict(sorted(rows.items())), skipped)
-
-
-def embedded_rows(encoder: DualEncoder, images: ImageList, batch: PreparedBatch) -> dict[int, Row]:
-    """Returns the rows of an index for the images of a batch, by their numbers."""
-    if not batch.positions:
-        return {}
-    embeddings = embed_pixels(encoder, batch.inputs)
-    if not np.isfinite(embeddings).all():
-        name = images.images[batch.positions[-1]].file_name
-        raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
-    of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
-    return {
-        item: Row(embedding, thumbnail, batch.stamps.get(item), {"width": width, "height": height})
-        for item, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True)
-    }
-
-
-def write_shard(
-    index: IndexFolder, number: int, images: ImageList, rows: dict[int, Row], skipped: list[tuple[str, str]]
-) -> None:
-    listed = [images.images[item] for item in rows]
-    index.write_shard(
-        number,
-        [image.file_name for image in listed],
-        np.stack([row.embedding for row in rows.values()]) if rows else np.zeros((0, index.description.dimension)),
-        skipped,
-        [row.thumbnail for row in rows.values() if row.thumbnail is not None],
-        {item: row.stamp for item, row in rows.items() if row.stamp is not None},
-        [image.captions or () for image in listed] if images.has_captions else None,
-        [row.columns for row in rows.values()],
-    )
+                if not batch.positions:
+                    continue
+                embeddings = embed_pixels(encoder, batch.inputs)
+                if not np.isfinite(embeddings).all():
+                    name = images.images[batch.positions[-1]].file_name
+                    raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
+                of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
+                for item, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
+                    rows[item] = Row(embedding, thumbnail, batch.stamps.get(item), {"width": width, "height": height})
+            rows = dict(sorted(rows.items()))
+            listed = [images.images[item] for item in rows]
+            index.write_shard(
+                number,
+                [image.file_name for image in listed],
+                np.stack([row.embedding for row in rows.values()]) if rows else np.zeros((0, encoder.dimension)),
+                skipped,
+                [row.thumbnail for row in rows.values() if row.thumbnail is not None],
+                {item: row.stamp for item, row in rows.items() if row.stamp is not None},
+                [image.captions or () for image in listed] if images.has_captions else None,
+                [row.columns for row in rows.values()],
+            )

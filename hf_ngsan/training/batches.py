@@ -14,10 +14,11 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Dataset
 
-from ..data import CaptionCollator, EpochSampler, shuffle_buffer_of
+from ..data import EpochSampler, shuffle_buffer_of
+from ..data.collator import visual_arguments
 from ..data.contract import with_whole_arrays
 from ..io.messages import ProgressDisplay
-from ..models.processing_captioning import CaptioningProcessor
+from ..models.processing_captioning import CaptioningProcessor, pad_visual_inputs
 from .config import TrainingSettings
 
 
@@ -87,15 +88,10 @@ class FeatureCache:
 
     SHARE = 0.25  # of the free memory of a GPU
 
-    def __init__(self, rows: Sequence, collator: CaptionCollator, device: torch.device) -> None:
-        batches = [collator(take(rows, part)) for part in split_evenly([*range(len(rows))], -(-len(rows) // 256))]
-        masks = [batch["attention_mask"] for batch in batches]
-        self.lengths = torch.cat([mask.sum(1) for mask in masks])
-        names = [name for name in ("visual_features", "visual_boxes", "attention_mask") if name in batches[0]]
-        longest = max(mask.shape[1] for mask in masks)
-        self.inputs = {
-            name: torch.cat([padded_to(batch.pop(name), longest) for batch in batches]).to(device) for name in names
-        }
+    def __init__(self, rows: Sequence, device: torch.device) -> None:
+        padded = pad_visual_inputs(**visual_arguments(take(with_whole_arrays(rows), range(len(rows)))))
+        self.lengths = padded["attention_mask"].sum(1)
+        self.inputs = {name: tensor.to(device) for name, tensor in padded.items()}
 
     @classmethod
     def of(cls, setting: str, rows: Any, collator: Any, device: torch.device) -> "FeatureCache | None":
@@ -107,9 +103,8 @@ class FeatureCache:
         size = 4 * len(rows) * numpy.asarray(first).size
         if setting == "auto" and (device.type != "cuda" or size > cls.SHARE * torch.cuda.mem_get_info(device)[0]):
             return None
-        cache = cls(rows, collator, device)
         collator.with_images = False
-        return cache
+        return cls(rows, device)
 
     def complete(self, batch: "MicroBatch", keeps_row_index: bool) -> "MicroBatch":
         """Adds the visual inputs of a batch on the CPU."""
@@ -118,11 +113,6 @@ class FeatureCache:
         visual = {name: values[rows.to(values.device), :longest] for name, values in self.inputs.items()}
         others = {name: value for name, value in batch.inputs.items() if keeps_row_index or name != "row_index"}
         return MicroBatch({**visual, **others}, batch.num_rows)
-
-
-def padded_to(tensor: torch.Tensor, length: int) -> torch.Tensor:
-    """Returns `(B, N, ...)` with zeros behind, `(B, length, ...)`."""
-    return torch.cat([tensor, tensor.new_zeros(len(tensor), length - tensor.shape[1], *tensor.shape[2:])], dim=1)
 
 
 def split_evenly(items: list, num_parts: int) -> list[list]:
