@@ -120,7 +120,9 @@ def test_a_run_without_its_last_checkpoint_goes_on_from_the_one_before_it(tmp_pa
             assert same_weights(run / folder, tmp_path / "straight" / folder)
 
 
-@each_row("settings", [{"cache_on_device": True, "batch_size": 7}, {"compile": True}])
+@pytest.mark.parametrize(
+    "settings", [{"cache_on_device": True, "batch_size": 7}, pytest.param({"compile": True}, marks=pytest.mark.slow)]
+)
 def test_features_on_the_device_and_a_compiled_step_train_the_same(tmp_path, monkeypatch, settings):
     """A compiled step has one graph for batches of all lengths and sizes."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))  # inductor takes minutes
