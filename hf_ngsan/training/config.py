@@ -103,7 +103,7 @@ class TrainingSettings(ScheduleSettings):
     compile: str = setting("false", "torch.compile the training step; auto = on a GPU", choices=SWITCH)
     cache_on_device: str = setting(
         "false",
-        "features go to the device once; auto = to a GPU with room for them",
+        "features go to the device once; auto = to a GPU with room",
         choices=SWITCH,
         free_on_resume=True,
     )
