@@ -102,10 +102,7 @@ class TrainingSettings(ScheduleSettings):
     )
     compile: str = setting("false", "torch.compile the training step; auto = on a GPU", choices=SWITCH)
     cache_on_device: str = setting(
-        "false",
-        "features go to the device once; auto = to a GPU with room",
-        choices=SWITCH,
-        free_on_resume=True,
+        "false", "features go to the device once; auto = to a GPU with room", choices=SWITCH, free_on_resume=True
     )
     num_threads: int | None = setting(None, "CPU threads of each process; null = PyTorch decides", minimum=1)
     save_every_steps: int | None = setting(
