@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import numpy
 import torch
@@ -73,7 +74,7 @@ class TrainingLoop:
         self.greater_is_better, self.unit = task.greater_is_better, task.unit
         self.stages = task.stages(model, processor, rows)
         freeze(model, self.settings.freeze)  # after all that a task does
-        self.collator, self.cache = task.collator(processor), None
+        self.collator, self.cache = task.collator(processor), cast(FeatureCache | None, None)
         self.data_identity = task.identity(model, processor, rows)
         self.make_sampler = task.sampler(rows)
         self.output_dir = self.config.output_dir
@@ -90,7 +91,7 @@ class TrainingLoop:
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare_model = accelerator.unwrap_model(self.model)
         compiles = (accelerator.device.type == "cuda") if self.settings.compile == "auto" else self.settings.compile
-        self.compiled = torch.compile(self.model, dynamic=True) if compiles in (True, "true") else self.model
+        self.compiled: Any = torch.compile(self.model, dynamic=True) if compiles in (True, "true") else self.model
         self.average = WeightAverage(self.bare_model, self.settings.ema_decay) if self.settings.ema_decay else None
         self.new_sums: dict[str, torch.Tensor] = {}
         self.last_batches: list[MicroBatch] = []
