@@ -48,6 +48,7 @@ setup(
     package_dir={CONFIGS: "examples/configs", MODELS: "checkpoints"},
     cmdclass={"build_py": BuildWithCode},
     package_data={
+        "": ["*.pyi"],  # the names that a package imports when they are used
         "hf_ngsan": ["py.typed"],
         "hf_ngsan.demo": ["*.jinja"],
         "hf_ngsan.reproduction": ["*.yaml"],

@@ -57,7 +57,7 @@ from hf_ngsan.loading.pipeline_inputs import Items
 from hf_ngsan.models.captioning import shift_behind_start
 from hf_ngsan.models.positions import sinusoids
 from hf_ngsan.tasks.captioning import CaptioningConfig, CaptioningTask
-from hf_ngsan.training.batches import MicroBatch
+from hf_ngsan.training.batches import FeatureCache, MicroBatch
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
 from hf_ngsan.training.task import Update
@@ -390,13 +390,18 @@ def training_loop(bench: Bench) -> None:
 
                 makers = {"an update alone": lambda update=update: update}
                 alone = bench.compare(makers, precision, len(batch), "images", count=False)
-                epoch = Timing(bench.steps(loop.train_epoch, 1))
                 facts = {"precision": precision, "items": len(rows), "unit": "images"}
-                bench.report(f"an epoch of {loop.steps_per_epoch} updates", epoch, **facts)
-                busy = loop.steps_per_epoch * bench.busy_seconds(update, 5) / 5 / epoch.median
-                bench.require(f"busy in training on cached features, {precision}", busy, at_least=0.8)
-                waiting = 1 - loop.steps_per_epoch * alone["an update alone"].median / epoch.median
-                bench.note(f"waits for batches, {precision}", share=waiting, workers=data["num_workers"])
+                of_an_update = alone["an update alone"].median, bench.busy_seconds(update, 5) / 5
+                for place in ("disk", "device"):
+                    if place == "device":  # as training.cache_on_device does it
+                        loop.cache = FeatureCache.of("true", rows, loop.collator, accelerator.device)
+                        loop.progress.step_in_epoch = 0
+                    epoch = Timing(bench.steps(loop.train_epoch, 1))
+                    bench.report(f"an epoch of {loop.steps_per_epoch} updates from the {place}", epoch, **facts)
+                    computing, busy = (loop.steps_per_epoch * seconds / epoch.median for seconds in of_an_update)
+                    bench.require(f"busy in training on features of the {place}, {precision}", busy, at_least=0.8)
+                    workers = data["num_workers"]
+                    bench.note(f"waits for batches from the {place}, {precision}", share=1 - computing, workers=workers)
 
 
 # Photographs

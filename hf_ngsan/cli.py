@@ -42,8 +42,13 @@ COMMANDS = {
 """Modules of all commands. Each has `SUMMARY`, whose first line describes it in the list of commands, `EPILOG`,
 `add_arguments(parser)` and `run(options)`, which returns an exit code or None. One with `--num-processes` also has
 `check(options)`, which finds mistakes before several processes start."""
-NO_TELEMETRY = ("HF_HUB_DISABLE_TELEMETRY", "DISABLE_SAFETENSORS_CONVERSION", "ORT_DISABLE_TELEMETRY")
-"""Environment variables by which libraries send nothing but what a command is about; a user's values win."""
+ENVIRONMENT = {
+    # libraries send nothing but what a command is about
+    **dict.fromkeys(("HF_HUB_DISABLE_TELEMETRY", "DISABLE_SAFETENSORS_CONVERSION", "ORT_DISABLE_TELEMETRY"), "1"),
+    # PyTorch's threads sleep while they wait for one another: spinning would burn a busy machine (docs/speed.md)
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+"""Environment variables, set before the libraries are imported that read them; a user's values win."""
 PROGRAM = "hf-ngsan"
 LISTED = "; --help lists them"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
@@ -63,8 +68,8 @@ EXAMPLES = """examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit code: 0, 2 after an ordinary error, 1 after another one, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    for name in NO_TELEMETRY:
-        os.environ.setdefault(name, "1")
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     common, rest = common_parser().parse_known_args(arguments)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)

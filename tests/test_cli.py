@@ -1,5 +1,6 @@
 """The command line as a whole: help, misuse, modules of the user's, and how it ends."""
 
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -38,6 +39,16 @@ def test_help_shows_examples_and_names_the_command_that_lists_datasets(capsys, c
 def test_help_and_mistakes_in_keys_import_nothing_heavy(tmp_path, arguments, code, said):
     heavy, done = heavy_imports(tmp_path, "train", *arguments)
     assert not heavy and done.returncode == code and said in done.stderr
+
+
+@each_row(("own", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(monkeypatch, capsys, own, expected):
+    monkeypatch.setenv("OMP_WAIT_POLICY", own or "")
+    if own is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert os.environ["OMP_WAIT_POLICY"] == expected
 
 
 def test_the_version_is_that_of_the_package(capsys):

@@ -124,6 +124,19 @@ def test_no_task_imports_another():
     assert {f"tasks/{name}.py" for name in names} <= set(FILES)
 
 
+def test_functions_fit_a_screen():
+    """At most 60 lines, and ten arguments beside options by name; `forward` has those of transformers."""
+    still_longer = {"create_app", "extract_features", "prepare_batch", "__call__", "forward"}
+    for file, path in FILES.items():
+        functions = [
+            n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        for node in functions:
+            where = f"{file}: {node.name}"
+            assert node.end_lineno - node.lineno < 60 or node.name in still_longer, where
+            assert len(node.args.posonlyargs) + len(node.args.args) <= 11 or node.name == "forward", where
+
+
 def test_strangers_files_are_not_unpickled():
     """Nobody changes the safe defaults of torch and numpy; ruff looks for pickles themselves."""
     for file, path in FILES.items():

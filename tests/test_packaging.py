@@ -51,6 +51,7 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(installed):
     for pattern in ("*.jinja", "*.css", "*.js"):
         assert files_of(package, pattern) == files_of(ROOT / "hf_ngsan", pattern) != set()
     assert (package / "py.typed").is_file()
+    assert files_of(package, "*.pyi") == files_of(ROOT / "hf_ngsan", "*.pyi")
     assert {path.name.split("-")[0] for path in installed.iterdir()} == {"hf_ngsan"}
     for pattern in ("*.yaml", "*.md"):
         examples = files_of(ROOT / "examples" / "configs", pattern)

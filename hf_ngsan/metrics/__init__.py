@@ -3,16 +3,6 @@
 Importing this package imports nothing heavy; each name is loaded when it is first used.
 """
 
-from typing import TYPE_CHECKING
+from lazy_loader import attach_stub
 
-from ..io import lazy_names
-
-if TYPE_CHECKING:
-    from . import diagnostics, retrieval, vqa
-    from .cider import CiderDReward, DocumentFrequency
-    from .clip_score import ClipScore
-    from .comparison import compare_captions
-    from .evaluation import Bleu, CaptionMetrics, Cider, CiderD, Meteor, RougeL
-    from .tokenization import PTBTokenizer
-
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

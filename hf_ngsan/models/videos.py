@@ -75,10 +75,7 @@ def read_frames(
             file.seek(0)
             with av.open(file, format=container_format) as container:  # seeking back can miss the first picture
                 stream = video_stream(container, name)
-                decoder = stream.codec_context
-                decoder.thread_type = "AUTO"
-                if stream.metadata.get("alpha_mode") == "1" and decoder.name in DECODERS_WITH_ALPHA:
-                    decoder = av.CodecContext.create(DECODERS_WITH_ALPHA[decoder.name], "r")
+                decoder = decoder_of(stream, av.CodecContext)
                 if every_seconds is not None:
                     num_frames = max(1, round(length / every_seconds))
                     length = num_frames * every_seconds
@@ -99,6 +96,15 @@ def read_frames(
     if not found.images:
         raise ImageError(f"{name} has no frames.")
     return found
+
+
+def decoder_of(stream: Any, decoders: Any) -> Any:
+    """Returns the decoder of a video stream, one of PyAV's `CodecContext` that knows transparency if there is some."""
+    decoder = stream.codec_context
+    decoder.thread_type = "AUTO"
+    if stream.metadata.get("alpha_mode") == "1" and decoder.name in DECODERS_WITH_ALPHA:
+        decoder = decoders.create(DECODERS_WITH_ALPHA[decoder.name], "r")
+    return decoder
 
 
 def frames_for(image_processor: Any, source: str | os.PathLike | bytes, name: str | None = None) -> list[Image.Image]:

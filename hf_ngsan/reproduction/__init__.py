@@ -160,64 +160,82 @@ def make_plan(
     if unknown:
         raise UnknownTableError(f"The table has no row {unknown[0]!r}; there are {'; '.join(table.rows)}.")
     names = [name for name in table.rows if only is None or name in only]
-    own = load_training_config(table.runs[names[0]].config)
-    own_reader = own.data.spec.partition(":")[0]
-    reader = own_reader if data is None else data.partition(":")[0]
-    scale = scale or ("paper" if reader == own_reader else "small")
-    if scale == "small" and reader not in table.small:
-        known = ", ".join(table.small)
-        raise UnknownTableError(f"There are small training configs for {known}, not for {reader}; try --scale paper.")
-    settings = table.small[reader] if scale == "small" else {"split": "test", "settings": table.paper_settings}
-    split = settings["split"]
-    changes = [*settings["settings"].split(), "training.tracker=null"]
-    if threads is not None:
-        changes.append(f"training.num_threads={threads}")
-    if data is not None and (data != reader or (scale == "paper" and reader != own_reader)):
-        changes.append(f"data.spec={data}")
-    options = table.paper_evaluation.split() if scale == "paper" else []
-    metrics: list[str] = []
-    if "meteor" in table.metrics:
-        with suppress(FileNotFoundError):  # without the extra `eval`
-            meteor_folder()
-            metrics = ["--metrics", *CaptionMetrics.DEFAULT, "meteor"]
-
-    def plan_run(run: Run, seed: int) -> PlannedRun:
-        folder = output / "runs" / f"{folder_name(run.name)}-{seed}"
-        config, own_changes = run.config, run.paper_changes
-        if scale == "small":
-            config, own_changes = run.small.get(reader, settings["config"]), run.changes
-        arguments = [*changes_of(config, changes), *own_changes.split(), f"training.seed={seed}"]
-        arguments.append(f"training.output_dir={folder}")
-        if run.needs is not None:
-            of_language = output / "runs" / f"{folder_name(run.needs)}-{seeds[0]}"
-            arguments.append(f"model.pretrained_language_model={of_language}")
-        arguments += changes_of(config, overrides)
-        training_config = load_training_config(config, arguments)
-        check_output_folder(training_config, resume=True, overwrite=False)
-        scoring = ["evaluate", "--model", str(folder), "--data", training_config.data.spec, "--split", split]
-        if training_config.data.limit is not None:
-            scoring += ["--limit", str(training_config.data.limit)]
-        scoring += options
-        if run.name in table.rows:
-            scoring += [*metrics, "--output", f"{folder}.results"]
-        scoring += ["--record", f"{folder}.scores.json"]
-        training = ["train", "--config", config, *arguments, "--resume"]
-        return PlannedRun(run, seed, folder, training_config, (training, scoring))
-
     check_overrides(overrides, table)
-    needed = dict.fromkeys(run.needs for name in names if (run := table.runs[name]).needs)
-    runs = [plan_run(table.runs[name], seeds[0]) for name in needed if name is not None]
-    runs += [plan_run(table.runs[name], seed) for seed in seeds for name in names]
+    how = choose_scale(table, table.runs[names[0]].config, data, scale, threads)
+    needed = [table.runs[need] for need in dict.fromkeys(table.runs[name].needs for name in names) if need]
+    planned = [(run, seeds[0]) for run in needed] + [(table.runs[name], seed) for seed in seeds for name in names]
+    runs = [plan_run(table, run, seed, how, output / "runs", seeds[0], overrides) for run, seed in planned]
     config = runs[len(needed)].config
     task = task_class_of(config.model)(config)
-    rows = load_split(task.load_rows, split, config.data.spec)
+    rows = load_split(task.load_rows, how.split, config.data.spec)
     trained = task.load_rows(config.data.train_split)
     if len(rows) < MIN_ITEMS:
-        raise DataError(f"{config.data.spec} has {len(rows)} rows of {split}; a bootstrap needs {MIN_ITEMS} or more.")
-    facts = {"spec": config.data.spec, "split": split, "rows": len(rows), "checksum": checksum(rows)}
+        counted = f"{config.data.spec} has {len(rows)} rows of {how.split}"
+        raise DataError(f"{counted}; a bootstrap needs {MIN_ITEMS} or more.")
+    facts = {"spec": config.data.spec, "split": how.split, "rows": len(rows), "checksum": checksum(rows)}
     facts |= {"training_rows": len(trained), "training_checksum": checksum(trained)}
     is_papers = (len(trained), len(rows)) == (table.data["train"], table.data["evaluated"])
-    return Plan(table, output, names, list(seeds), runs, config.data.spec, split, rows, facts, is_papers)
+    return Plan(table, output, names, list(seeds), runs, config.data.spec, how.split, rows, facts, is_papers)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The training configs of a plan: the paper's, or small ones for data of a reader."""
+
+    small: Mapping[str, str] | None  # the table's settings for the reader; None for the paper's
+    reader: str
+    split: str
+    changes: list[str]  # to every training config that has the keys
+    options: list[str]  # of evaluations
+
+
+def choose_scale(table: Table, config: str, data: str | None, scale: str | None, threads: int | None) -> Scale:
+    """Returns the training configs for a dataset; `config` is one of the paper's."""
+    own_reader = load_training_config(config).data.spec.partition(":")[0]
+    reader = own_reader if data is None else data.partition(":")[0]
+    is_small = (scale or ("paper" if reader == own_reader else "small")) == "small"
+    if is_small and reader not in table.small:
+        known = ", ".join(table.small)
+        raise UnknownTableError(f"There are small training configs for {known}, not for {reader}; try --scale paper.")
+    small = table.small[reader] if is_small else None
+    changes = [*(table.paper_settings if small is None else small["settings"]).split(), "training.tracker=null"]
+    if threads is not None:
+        changes.append(f"training.num_threads={threads}")
+    if data is not None and (data != reader or (small is None and reader != own_reader)):
+        changes.append(f"data.spec={data}")
+    options = [] if is_small else table.paper_evaluation.split()
+    return Scale(small, reader, "test" if small is None else small["split"], changes, options)
+
+
+def plan_run(
+    table: Table, run: Run, seed: int, how: Scale, folder: Path, first_seed: int, overrides: Sequence[str]
+) -> PlannedRun:
+    """Plans a training with a seed and its evaluation in a folder of runs; `run.needs` has the first seed."""
+    output = folder / f"{folder_name(run.name)}-{seed}"
+    config, own_changes = run.config, run.paper_changes
+    if how.small is not None:
+        config, own_changes = run.small.get(how.reader, how.small["config"]), run.changes
+    arguments = [*changes_of(config, how.changes), *own_changes.split(), f"training.seed={seed}"]
+    arguments.append(f"training.output_dir={output}")
+    if run.needs is not None:
+        arguments.append(f"model.pretrained_language_model={folder / f'{folder_name(run.needs)}-{first_seed}'}")
+    arguments += changes_of(config, overrides)
+    training_config = load_training_config(config, arguments)
+    check_output_folder(training_config, resume=True, overwrite=False)
+    scoring = ["evaluate", "--model", str(output), "--data", training_config.data.spec, "--split", how.split]
+    if training_config.data.limit is not None:
+        scoring += ["--limit", str(training_config.data.limit)]
+    scoring += how.options
+    if run.name in table.rows:
+        if "meteor" in table.metrics:
+            with suppress(FileNotFoundError):  # without the extra `eval`
+                meteor_folder()
+                scoring += ["--metrics", *CaptionMetrics.DEFAULT, "meteor"]
+        scoring += ["--output", f"{output}.results"]
+    scoring += ["--record", f"{output}.scores.json"]
+    return PlannedRun(
+        run, seed, output, training_config, (["train", "--config", config, *arguments, "--resume"], scoring)
+    )
 
 
 def folder_name(name: str) -> str:

@@ -192,62 +192,27 @@ def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
 
 
 def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapping[str, str]) -> dict:
-    """Returns the table: scores over seeds, the paper's numbers, and comparisons with the rows' baselines.
-
-    A comparison resamples rows, whose scores are means over the seeds that both models have.
-    """
+    """Returns the table: scores over seeds, the paper's numbers, and comparisons with the rows' baselines."""
     table, extra = plan.table, extra_scores_of(plan.spec)
     metrics = [*table.metrics, *(() if extra is None else extra.names)]
     folders = {(planned.run.name, planned.seed): planned for planned in plan.runs}
     rows: list[dict[str, Any]] = []
     for name in plan.names:
-        seeds = [seed for seed in plan.seeds if (name, seed) in records]
         failed = {str(seed): errors.get(folders[name, seed].folder.name) for seed in plan.seeds}
-        scores: dict[str, dict[str, Any]] = {}
-        for metric in metrics:
-            unit = 1 if metric in IN_PERCENT else 100
-            values = [unit * records[name, seed]["scores"].get(metric, np.nan) for seed in seeds]
-            if values and not np.isnan(values).any():
-                mean, paper = statistics.mean(values), table.rows[name].get(metric)
-                scores[metric] = {
-                    "mean": mean,
-                    "std": statistics.stdev(values) if len(values) > 1 else None,
-                    "values": values,
-                    "paper": paper,
-                    "difference": None if paper is None else mean - paper,
-                }
+        of_row = {seed: records[name, seed]["scores"] for seed in plan.seeds if (name, seed) in records}
         rows.append(
             {
                 "name": name,
                 "ours": table.runs[name].ours,
-                "seeds": seeds,
+                "seeds": list(of_row),
                 "failed": {seed: error for seed, error in failed.items() if error is not None},
-                "scores": scores,
+                "scores": scores_of_row(metrics, [*of_row.values()], table.rows[name]),
                 "comparisons": {},
             }
         )
     for metric in table.compared:
         items = {key: item_scores(metric, folders[key].file(".results"), plan.rows) for key in records}
-        compared = []
-        for row in rows:
-            if (base := table.baselines.get(row["name"])) is None:
-                continue
-            pairs = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds]
-            differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-            if differences:
-                found = compare(np.mean(differences, axis=0))
-                ours, theirs = (table.rows[name].get(metric) for name in (row["name"], base))
-                row["comparisons"][metric] = {
-                    "against": base,
-                    "seeds": len(differences),
-                    "difference": found.difference,
-                    "interval": list(found.interval),
-                    "p_value": found.p_value,
-                    "paper": None if ours is None or theirs is None else ours - theirs,
-                }
-                compared.append(row["comparisons"][metric])
-        for found, corrected in zip(compared, holm([found["p_value"] for found in compared]), strict=True):
-            found["p_holm"] = corrected
+        compare_rows(plan, metric, rows, items)
     training = {name: plan.facts[f"training_{name}"] for name in ("rows", "checksum")}
     return {
         "paper": table.source,
@@ -260,6 +225,47 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
         "compared": list(table.compared),
         "rows": rows,
     }
+
+
+def scores_of_row(metrics: Sequence[str], scores: Sequence[dict], paper: Mapping[str, float]) -> dict[str, dict]:
+    """Returns mean and deviation over seeds of each metric that all have, in the unit of the papers."""
+    of_row = {}
+    for metric in metrics:
+        values = [(1 if metric in IN_PERCENT else 100) * of_seed.get(metric, np.nan) for of_seed in scores]
+        if values and not np.isnan(values).any():
+            mean, papers = statistics.mean(values), paper.get(metric)
+            of_row[metric] = {
+                "mean": mean,
+                "std": statistics.stdev(values) if len(values) > 1 else None,
+                "values": values,
+                "paper": papers,
+                "difference": None if papers is None else mean - papers,
+            }
+    return of_row
+
+
+def compare_rows(plan: Plan, metric: str, rows: Sequence[dict], items: Mapping[tuple[str, int], Any]) -> None:
+    """Adds comparisons by the scores of items `(rows,)` of each run, means over the seeds that both models have."""
+    table, compared = plan.table, []
+    for row in rows:
+        if (base := table.baselines.get(row["name"])) is None:
+            continue
+        pairs = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds]
+        differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+        if differences:
+            comparison = compare(np.mean(differences, axis=0))
+            ours, theirs = (table.rows[name].get(metric) for name in (row["name"], base))
+            row["comparisons"][metric] = {
+                "against": base,
+                "seeds": len(differences),
+                "difference": comparison.difference,
+                "interval": list(comparison.interval),
+                "p_value": comparison.p_value,
+                "paper": None if ours is None or theirs is None else ours - theirs,
+            }
+            compared.append(row["comparisons"][metric])
+    for comparison, corrected in zip(compared, holm([entry["p_value"] for entry in compared]), strict=True):
+        comparison["p_holm"] = corrected
 
 
 def as_markdown(results: dict) -> str:

@@ -3,12 +3,6 @@
 It needs FastAPI and uvicorn (extra `serve`).
 """
 
-from typing import TYPE_CHECKING
+from lazy_loader import attach_stub
 
-from ..io import lazy_names
-
-if TYPE_CHECKING:
-    from .requests import ServingLimits
-    from .server import Batcher, BoundedServer, create_app
-
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

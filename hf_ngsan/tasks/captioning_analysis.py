@@ -298,10 +298,8 @@ def calibrate(
         return list(zip(*read(dataset, indices)[1:], strict=True))
 
     def each(function: Any, datasets: Sequence[Dataset], description: str) -> Iterable[Any]:
-        results = (
-            map_sharded(partial(function, one), len(one), batch_size, description=description) for one in datasets
-        )
-        return zip(*chain.from_iterable(results), strict=True)
+        parts = (map_sharded(partial(function, part), len(part), batch_size, None, description) for part in datasets)
+        return zip(*chain.from_iterable(parts), strict=True)
 
     captions, scores, similarities, images, means = each(caption, rows, "captioning")
     references = [references for dataset in rows for references in dataset["captions"]]

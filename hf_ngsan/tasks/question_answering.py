@@ -227,7 +227,7 @@ class AnswerScores(Objective):
     """
 
     def weight(self, inputs: dict) -> torch.Tensor:
-        return torch.tensor(float(len(inputs["labels"])), device=inputs["labels"].device)
+        return torch.full((), float(len(inputs["labels"])), device=inputs["labels"].device)
 
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         inputs = dict(inputs)

@@ -197,13 +197,13 @@ def random_inputs(config: Any, roles: InputRoles, generator: torch.Generator) ->
     return {**inputs, **roles.draw_source(config, (ROWS, number), generator), roles.source_mask: mask}
 
 
-def leaks(
-    model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor]
-) -> Iterator[tuple[str, str, list[torch.Tensor]]]:
-    """Yields name, sentence and changes of log-probabilities of each contract; no changes if it does not apply."""
-    words, mask, source = inputs[roles.words], inputs[roles.word_mask], list(roles.source)
-    masked_source = [*source, *filter(None, [roles.source_mask])]
-    is_grid = getattr(model.config, "order_of_tokens_counts", False)
+Change = tuple[str, str, list[torch.Tensor]]
+"""Name, beginning of a sentence, and changes of log-probabilities of a contract; none if it does not apply."""
+
+
+def leaks(model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor]) -> Iterator[Change]:
+    """Yields the changes of each contract of a model."""
+    words, mask = inputs[roles.words], inputs[roles.word_mask]
 
     def scores(**changed: torch.Tensor) -> torch.Tensor:
         return model(**{**inputs, **changed}, use_cache=False).logits.float().log_softmax(-1)
@@ -223,6 +223,23 @@ def leaks(
         changes.append(of_padded[:, before : before + words.shape[1]] - expected)
     yield "padded words", "padding changes predictions", changes
 
+    yield from leaks_of_source(model, roles, inputs, scores, expected)
+    cache, logits = None, []
+    for end in range(1, words.shape[1] + 1):
+        step = {roles.words: words[:, end - 1 : end], roles.word_mask: mask[:, :end]}
+        outputs = model(**{**inputs, **step}, cache=cache, use_cache=True)
+        cache = outputs.cache
+        logits.append(outputs.logits)
+    stepwise = torch.cat(logits, dim=1).float().log_softmax(-1)
+    yield "step by step", "decoding with a cache differs from teacher forcing", [stepwise - expected]
+
+
+def leaks_of_source(
+    model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor], scores: Any, expected: torch.Tensor
+) -> Iterator[Change]:
+    source = list(roles.source)
+    masked_source = [*source, *filter(None, [roles.source_mask])]
+    is_grid = getattr(model.config, "order_of_tokens_counts", False)
     if source:
         padding, other = inputs[roles.source_mask or ""] == 0, {}
         for name in source:
@@ -251,12 +268,3 @@ def leaks(
     elif roles.source_is_a_set:
         turned = scores(**{name: inputs[name].flip(1) for name in masked_source})
         yield "order of regions", "the order of regions changes predictions", [turned - expected]
-
-    cache, logits = None, []
-    for end in range(1, words.shape[1] + 1):
-        step = {roles.words: words[:, end - 1 : end], roles.word_mask: mask[:, :end]}
-        outputs = model(**{**inputs, **step}, cache=cache, use_cache=True)
-        cache = outputs.cache
-        logits.append(outputs.logits)
-    stepwise = torch.cat(logits, dim=1).float().log_softmax(-1)
-    yield "step by step", "decoding with a cache differs from teacher forcing", [stepwise - expected]

@@ -3,7 +3,7 @@
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +24,7 @@ from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageList, Lis
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
 from ..io import folders
 from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
+from ..io.folders import FolderLock
 from ..loading.calibration import SearchCalibration
 from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
@@ -249,70 +250,22 @@ def index_images(
     accelerator = accelerator or extraction_accelerator()
     encoder = dual_encoder_of(model, processor)
     lock = lock_of(Path(os.path.realpath(folder)), "indexing")  # folders are written beside the one behind a link
-    growing = lock.folder.with_name(f"{TEMPORARY_PREFIX}{lock.folder.name}.growing")
-    source = images.source if split is None else f"{images.source}, split {split}"
+    work = Indexing(lock, images, split, batch_size, images_per_shard, skip_errors, prune)
 
-    def plan() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
+    def begin() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         if backend is not None:
             check_backend(backend, kind)
         if encoder.image_processor is None:
             raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
-        check_new_index(lock.folder)
-        if not lock.folder.exists():
-            folders.restore(lock.folder)  # before the lock makes a folder of this name
-        lock.acquire()
-        folders.restore(lock.folder)  # removes what a killed command has replaced
-        folders.remove(temporary_path(lock.folder))
-        fingerprint = model_fingerprint(model, processor)
-        earlier = earlier_embeddings(lock.folder, images, source, fingerprint, prune)
-        listed = images if earlier is None else earlier.images
-        description = IndexDescription(
-            model=name,
-            fingerprint=fingerprint,
-            source=source,
-            source_checksum=listed.checksum(split),
-            dimension=encoder.dimension,
-            num_items=len(listed),
-            items_per_shard=images_per_shard or default_images_per_shard(len(listed), batch_size, MAX_IMAGES_PER_SHARD),
-        )
-        if earlier is not None and (
-            earlier.is_changed or earlier.index.description.source_checksum != description.source_checksum
-        ):
-            index = begin_anew(growing, description, images, skip_errors)
-            return index, index.missing_shards(), earlier
-        folders.remove(growing)
-        index = IndexFolder.begin(lock.folder, description, besides=[lock.name])
-        if not skip_errors and (skipped := skipped_images(index)):  # by an earlier command, and still unreadable
-            raise ExtractionError(f"{skipped[0][1]} {SKIP_ERRORS}")
-        return index, index.missing_shards(), None
-
-    def publish() -> IndexFolder:
-        chosen = backend or (index if earlier is None else earlier.index).backend
-        open_backend(index, chosen, kind).add(None if earlier is None else earlier.index)
-        if chosen != index.backend:
-            index.backend = chosen
-        if earlier is not None:
-            folders.write_folder_atomically(lock.folder, take_over, manifest=False)
-            folders.remove(growing)
-        current = index if earlier is None else IndexFolder.open(lock.folder)
-        open_backend(current, chosen).drop_earlier()
-        return current
-
-    def take_over(new: Path) -> None:
-        for path in growing.iterdir():
-            path.rename(new / path.name)
-        with suppress(OSError):  # some file systems have no hard links
-            os.link(lock.folder / lock.name, new / lock.name)  # the folder that takes the place is locked too
+        return work.begin(name, encoder.dimension, partial(model_fingerprint, model, processor))
 
     try:
-        index, missing, earlier = on_main_process(accelerator, plan)
-        own = missing[accelerator.process_index :: accelerator.num_processes]
-        write_shards(encoder, images, index, batch_size, skip_errors, earlier, own, num_workers, accelerator)
+        index, missing, earlier = on_main_process(accelerator, begin)
+        work.write_shards(encoder, index, missing, earlier, num_workers, accelerator)
         accelerator.wait_for_everyone()
-        index = on_main_process(accelerator, publish)
+        return on_main_process(accelerator, lambda: work.publish(index, earlier, backend, kind))
     finally:
         lock.release()
-    return index
 
 
 class Row(NamedTuple):
@@ -413,66 +366,141 @@ def is_readable(images: ImageList, item: int) -> bool:
     return True
 
 
-def begin_anew(folder: Path, description: IndexDescription, images: ImageList, skip_errors: bool) -> IndexFolder:
-    """Begins an index beside another one, or continues it if it was begun with these images as they are."""
-    with suppress(IndexFolderError):  # of other images, or damaged
-        index = IndexFolder.begin(folder, description)
-        stamps = index.stamps().items()
-        is_unchanged = all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images))
-        if is_unchanged and (skip_errors or not skipped_images(index)):  # which are read again
-            return index
-    folders.remove(folder)
-    return IndexFolder.begin(folder, description)
+@dataclass(frozen=True)
+class Indexing:
+    """A call of [`index_images`]: the folder's lock, and what becomes of images and folder."""
 
+    lock: FolderLock
+    images: ImageList
+    split: str | None
+    batch_size: int
+    images_per_shard: int | None
+    skip_errors: bool
+    prune: bool
 
-def write_shards(
-    encoder: DualEncoder,
-    images: ImageList,
-    index: IndexFolder,
-    batch_size: int,
-    skip_errors: bool,
-    earlier: EarlierEmbeddings | None,
-    numbers: Sequence[int],
-    num_workers: int | None,
-    accelerator: Accelerator,
-) -> None:
-    """Embeds the images of some shards, in batches that are cut at the same places in every run."""
-    known = {} if earlier is None else earlier.places
-    images = images if earlier is None else earlier.images
-    batches: dict[int, list[list[int]]] = {}
-    for number in numbers:
-        items = [item for item in index.shard_items(number) if item not in known]
-        batches[number] = [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
-    in_order = [batch for of_shard in batches.values() for batch in of_shard]
-    image_processor: Any = encoder.image_processor
-    prepared = load_batches(
-        images, in_order, image_processor, num_workers, accelerator, "indexing", thumbnail_side=THUMBNAIL_SIDE
-    )
-    for number, of_shard in batches.items():
-        skipped: list[tuple[str, str]] = []
-        rows: dict[int, Row] = {} if earlier is None else earlier.rows(index.shard_items(number))
-        for batch in islice(prepared, len(of_shard)):
-            if batch.unreadable and not skip_errors:
-                raise ExtractionError(f"{batch.unreadable[0][1]} {SKIP_ERRORS}")
-            skipped += [(images.images[item].file_name, reason) for item, reason in batch.unreadable]
-            if not batch.positions:
-                continue
-            embeddings = embed_pixels(encoder, batch.inputs)
-            if not np.isfinite(embeddings).all():
-                name = images.images[batch.positions[-1]].file_name
-                raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
-            of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
-            for item, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
-                rows[item] = Row(embedding, thumbnail, batch.stamps.get(item), {"width": width, "height": height})
-        rows = dict(sorted(rows.items()))
-        listed = [images.images[item] for item in rows]
-        index.write_shard(
-            number,
-            [image.file_name for image in listed],
-            np.stack([row.embedding for row in rows.values()]) if rows else np.zeros((0, encoder.dimension)),
-            skipped,
-            [row.thumbnail for row in rows.values() if row.thumbnail is not None],
-            {item: row.stamp for item, row in rows.items() if row.stamp is not None},
-            [image.captions or () for image in listed] if images.has_captions else None,
-            [row.columns for row in rows.values()],
+    @property
+    def growing(self) -> Path:
+        """The folder of an index that takes the place of another one."""
+        return self.lock.folder.with_name(f"{TEMPORARY_PREFIX}{self.lock.folder.name}.growing")
+
+    def begin(
+        self, name: str, dimension: int, fingerprint_of: Callable[[], str]
+    ) -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
+        """Locks the folder; returns the index to write, its missing shards, and the embeddings that it replaces."""
+        folder, images = self.lock.folder, self.images
+        check_new_index(folder)
+        if not folder.exists():
+            folders.restore(folder)  # before the lock makes a folder of this name
+        self.lock.acquire()
+        folders.restore(folder)  # removes what a killed command has replaced
+        folders.remove(temporary_path(folder))
+        source = images.source if self.split is None else f"{images.source}, split {self.split}"
+        fingerprint = fingerprint_of()
+        earlier = earlier_embeddings(folder, images, source, fingerprint, self.prune)
+        listed = images if earlier is None else earlier.images
+        default = default_images_per_shard(len(listed), self.batch_size, MAX_IMAGES_PER_SHARD)
+        description = IndexDescription(
+            model=name,
+            fingerprint=fingerprint,
+            source=source,
+            source_checksum=listed.checksum(self.split),
+            dimension=dimension,
+            num_items=len(listed),
+            items_per_shard=self.images_per_shard or default,
         )
+        if earlier is not None and (
+            earlier.is_changed or earlier.index.description.source_checksum != description.source_checksum
+        ):
+            index = self.begin_anew(description)
+            return index, index.missing_shards(), earlier
+        folders.remove(self.growing)
+        index = IndexFolder.begin(folder, description, besides=[self.lock.name])
+        if not self.skip_errors and (skipped := skipped_images(index)):  # by an earlier command, and still unreadable
+            raise ExtractionError(f"{skipped[0][1]} {SKIP_ERRORS}")
+        return index, index.missing_shards(), None
+
+    def begin_anew(self, description: IndexDescription) -> IndexFolder:
+        """Begins an index beside another one, or continues it if it was begun with these images as they are."""
+        with suppress(IndexFolderError):  # of other images, or damaged
+            index, images = IndexFolder.begin(self.growing, description), self.images
+            stamps = index.stamps().items()
+            is_unchanged = all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images))
+            if is_unchanged and (self.skip_errors or not skipped_images(index)):  # which are read again
+                return index
+        folders.remove(self.growing)
+        return IndexFolder.begin(self.growing, description)
+
+    def publish(
+        self, index: IndexFolder, earlier: EarlierEmbeddings | None, backend: str | None, kind: IndexKind | None
+    ) -> IndexFolder:
+        """Makes a complete index searchable, and puts it in the place of the one that it replaces."""
+        folder, lock = self.lock.folder, self.lock.name
+        chosen = backend or (index if earlier is None else earlier.index).backend
+        open_backend(index, chosen, kind).add(None if earlier is None else earlier.index)
+        if chosen != index.backend:
+            index.backend = chosen
+
+        def take_over(new: Path) -> None:
+            for path in self.growing.iterdir():
+                path.rename(new / path.name)
+            with suppress(OSError):  # some file systems have no hard links
+                os.link(folder / lock, new / lock)  # the folder that takes the place is locked too
+
+        if earlier is not None:
+            folders.write_folder_atomically(folder, take_over, manifest=False)
+            folders.remove(self.growing)
+        current = index if earlier is None else IndexFolder.open(folder)
+        open_backend(current, chosen).drop_earlier()
+        return current
+
+    def write_shards(
+        self,
+        encoder: DualEncoder,
+        index: IndexFolder,
+        missing: Sequence[int],
+        earlier: EarlierEmbeddings | None,
+        num_workers: int | None,
+        accelerator: Accelerator,
+    ) -> None:
+        """Embeds this process's share of missing shards, in batches that are cut at the same places in every run."""
+        known = {} if earlier is None else earlier.places
+        images = self.images if earlier is None else earlier.images
+        batches: dict[int, list[list[int]]] = {}
+        for number in missing[accelerator.process_index :: accelerator.num_processes]:
+            items = [item for item in index.shard_items(number) if item not in known]
+            batches[number] = [
+                items[start : start + self.batch_size] for start in range(0, len(items), self.batch_size)
+            ]
+        in_order = [batch for of_shard in batches.values() for batch in of_shard]
+        image_processor: Any = encoder.image_processor
+        prepared = load_batches(
+            images, in_order, image_processor, num_workers, accelerator, "indexing", thumbnail_side=THUMBNAIL_SIDE
+        )
+        for number, of_shard in batches.items():
+            skipped: list[tuple[str, str]] = []
+            rows: dict[int, Row] = {} if earlier is None else earlier.rows(index.shard_items(number))
+            for batch in islice(prepared, len(of_shard)):
+                if batch.unreadable and not self.skip_errors:
+                    raise ExtractionError(f"{batch.unreadable[0][1]} {SKIP_ERRORS}")
+                skipped += [(images.images[item].file_name, reason) for item, reason in batch.unreadable]
+                if not batch.positions:
+                    continue
+                embeddings = embed_pixels(encoder, batch.inputs)
+                if not np.isfinite(embeddings).all():
+                    name = images.images[batch.positions[-1]].file_name
+                    raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
+                of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
+                for item, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
+                    rows[item] = Row(embedding, thumbnail, batch.stamps.get(item), {"width": width, "height": height})
+            rows = dict(sorted(rows.items()))
+            listed = [images.images[item] for item in rows]
+            index.write_shard(
+                number,
+                [image.file_name for image in listed],
+                np.stack([row.embedding for row in rows.values()]) if rows else np.zeros((0, encoder.dimension)),
+                skipped,
+                [row.thumbnail for row in rows.values() if row.thumbnail is not None],
+                {item: row.stamp for item, row in rows.items() if row.stamp is not None},
+                [image.captions or () for image in listed] if images.has_captions else None,
+                [row.columns for row in rows.values()],
+            )

@@ -8,14 +8,17 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Dataset
 
 from ..data import EpochSampler, shuffle_buffer_of
+from ..data.collator import visual_arguments
 from ..data.contract import with_whole_arrays
 from ..io.messages import ProgressDisplay
+from ..models.processing_captioning import CaptioningProcessor, pad_visual_inputs
 from .config import TrainingSettings
 
 
@@ -77,6 +80,41 @@ class UpdateBatches(Dataset):
         return {**inputs, "row_index": torch.tensor(indices)} if self.with_row_index else inputs
 
 
+class FeatureCache:
+    """The visual inputs of all training rows on a device, from which batches of captions take theirs by `row_index`.
+
+    Rows have features of a fixed content; a batch has as many visual tokens as its longest row, as without the cache.
+    """
+
+    SHARE = 0.25  # of the free memory of a GPU
+
+    def __init__(self, rows: Sequence, device: torch.device) -> None:
+        padded = pad_visual_inputs(**visual_arguments(take(with_whole_arrays(rows), range(len(rows)))))
+        self.lengths = padded["attention_mask"].sum(1)
+        self.inputs = {name: tensor.to(device) for name, tensor in padded.items()}
+
+    @classmethod
+    def of(cls, setting: str, rows: Any, collator: Any, device: torch.device) -> "FeatureCache | None":
+        """Returns the cache of a training, and leaves features to it; None if the setting or the rows have none."""
+        if setting == "false" or not isinstance(getattr(collator, "processor", None), CaptioningProcessor):
+            return None
+        if collator.augment or not collator.with_images or (first := rows[0].get("visual_features")) is None:
+            return None
+        size = 4 * len(rows) * numpy.asarray(first).size
+        if setting == "auto" and (device.type != "cuda" or size > cls.SHARE * torch.cuda.mem_get_info(device)[0]):
+            return None
+        collator.with_images = False
+        return cls(rows, device)
+
+    def complete(self, batch: "MicroBatch", keeps_row_index: bool) -> "MicroBatch":
+        """Adds the visual inputs of a batch on the CPU."""
+        rows = batch.inputs["row_index"]
+        longest = int(self.lengths[rows].max())
+        visual = {name: values[rows.to(values.device), :longest] for name, values in self.inputs.items()}
+        others = {name: value for name, value in batch.inputs.items() if keeps_row_index or name != "row_index"}
+        return MicroBatch({**visual, **others}, batch.num_rows)
+
+
 def split_evenly(items: list, num_parts: int) -> list[list]:
     """Cuts a list into at most `num_parts` consecutive parts, none empty, that differ by one item at most."""
     num_parts = min(num_parts, len(items))
@@ -100,8 +138,10 @@ def gather_rows(accelerator: Accelerator, tensor: torch.Tensor) -> tuple[torch.T
     """Returns the tensors `(n, ...)` of all processes as one, without a graph, and the place in it of this one's."""
     if accelerator.num_processes == 1:
         return tensor.detach(), 0
-    parts = gather_object([tensor.detach().cpu()])
-    return torch.cat(parts).to(tensor.device), sum(map(len, parts[: accelerator.process_index]))
+    sizes = accelerator.gather(torch.tensor([len(tensor)], device=tensor.device)).tolist()
+    padded = accelerator.gather(accelerator.pad_across_processes(tensor.detach()))
+    parts = [part[:size] for part, size in zip(padded.split(max(sizes)), sizes, strict=True)]
+    return torch.cat(parts), sum(sizes[: accelerator.process_index])
 
 
 def map_sharded(

@@ -32,6 +32,7 @@ from ..io.packaged import find_config
 WITH_LORA = "with_lora"
 RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."
 SCHEDULES = ("step", "cosine", "inverse_sqrt", "constant")
+SWITCH = ("true", "false", "auto")
 LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
 
 
@@ -91,13 +92,17 @@ class TrainingSettings(ScheduleSettings):
     vision_learning_rate: float | None = setting(None, "peak of a vision encoder; null = learning_rate", minimum=0.0)
     adam_betas: tuple[float, float] = setting((0.9, 0.98), "decay of Adam's two averages")
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", minimum=0.0)
-    weight_decay: float = setting(0.0, "decoupled weight decay", minimum=0.0)
+    weight_decay: float = setting(0.0, "decoupled weight decay, of norms and biases too", minimum=0.0)
     max_grad_norm: float | None = setting(
         None, "gradients are clipped to it; null = no", minimum=0, free_on_resume=True
     )
     ema_decay: float = setting(0.0, "average of the weights that is evaluated and saved; 0 = off", minimum=0, below=1)
     mixed_precision: str | None = setting(
         None, "fp16, bf16, auto = bf16 where the device computes in it, null = none", choices=("fp16", "bf16", "auto")
+    )
+    compile: str = setting("false", "torch.compile the training step; auto = on a GPU", choices=SWITCH)
+    cache_on_device: str = setting(
+        "false", "features go to the device once; auto = to a GPU with room", choices=SWITCH, free_on_resume=True
     )
     num_threads: int | None = setting(None, "CPU threads of each process; null = PyTorch decides", minimum=1)
     save_every_steps: int | None = setting(
@@ -223,6 +228,8 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
             number = "" if kinds[-1:] == (Ellipsis,) else f" of {len(kinds)} values"
             raise ConfigError(f"{where} must be a list{number}, not {value!r}.")
         return tuple(check_value(item, kind, bounds, where) for item, kind in zip(value, kinds, strict=True))
+    if bounds.get("choices") == SWITCH and isinstance(value, bool):
+        value = str(value).lower()
     if annotation is float and not isinstance(value, bool):
         with suppress(TypeError, ValueError):  # YAML 1.1 reads 1e-4, without a dot, as a string
             value = float(value)

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import numpy
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, broadcast, broadcast_object_list, gather_object
 from datasets import Dataset
+from torch.nn.utils import get_total_norm
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, ProcessorMixin
 
@@ -24,7 +26,7 @@ from ..io.files import read_json_or_none, write_text_atomically
 from ..io.folders import replace_folder_contents, write_folder_atomically
 from ..io.messages import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
-from .batches import MicroBatch, UpdateBatches, gather_rows, update_loader
+from .batches import FeatureCache, MicroBatch, UpdateBatches, gather_rows, update_loader
 from .config import ConfigError
 from .optimizer import WeightAverage, freeze, learning_rate_at, load_weights, make_optimizer, trained_weights_of_vision
 from .output_folder import (
@@ -72,7 +74,7 @@ class TrainingLoop:
         self.greater_is_better, self.unit = task.greater_is_better, task.unit
         self.stages = task.stages(model, processor, rows)
         freeze(model, self.settings.freeze)  # after all that a task does
-        self.collator = task.collator(processor)
+        self.collator, self.cache = task.collator(processor), cast(FeatureCache | None, None)
         self.data_identity = task.identity(model, processor, rows)
         self.make_sampler = task.sampler(rows)
         self.output_dir = self.config.output_dir
@@ -88,10 +90,17 @@ class TrainingLoop:
             accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare_model = accelerator.unwrap_model(self.model)
+        compiles = (accelerator.device.type == "cuda") if self.settings.compile == "auto" else self.settings.compile
+        self.compiled: Any = torch.compile(self.model, dynamic=True) if compiles in (True, "true") else self.model
         self.average = WeightAverage(self.bare_model, self.settings.ema_decay) if self.settings.ema_decay else None
         self.new_sums: dict[str, torch.Tensor] = {}
         self.last_batches: list[MicroBatch] = []
         self.prepare_stage()
+
+    def use_rows(self, rows: Dataset, validation_rows: Dataset | None) -> None:
+        """Trains on other rows from now on, whose features go to the device if the training config says so."""
+        self.rows, self.validation_rows, self.collator = rows, validation_rows, self.task.collator(self.processor)
+        self.cache = FeatureCache.of(self.settings.cache_on_device, rows, self.collator, self.accelerator.device)
 
     def prepare_stage(self) -> None:
         """Freezes weights that the stage does not train; those that the optimizer lacks stay frozen."""
@@ -101,9 +110,9 @@ class TrainingLoop:
             for weight in {*self.bare_model.parameters()} - trained:
                 weight.requires_grad_(False)
 
-    def resume(self) -> bool:
-        """Goes back to the newest intact checkpoint; False if the run has none."""
-        chosen = [self.checkpoints.newest_intact() if self.accelerator.is_main_process else None]
+    def resume(self, is_asked: bool = True) -> bool:
+        """Goes back to the newest intact checkpoint if the main process asks for it; False if the run has none."""
+        chosen = [self.checkpoints.newest_intact() if is_asked and self.accelerator.is_main_process else None]
         [folder] = broadcast_object_list(chosen)  # from the main process, which alone holds the folder's lock
         if folder is None:
             return False
@@ -157,7 +166,7 @@ class TrainingLoop:
             load_weights(self.bare_model, start)
         self.optimizer.state.clear()
         if self.average is not None:
-            self.average = WeightAverage(self.bare_model, self.settings.ema_decay)
+            self.average.restart()
         progress.stage, progress.stage_epoch, progress.evaluations_since_best = progress.stage + 1, 0, 0
         self.prepare_stage()
         logger.info("The stage %s begins with the model in %s.", self.stage.name, start)
@@ -190,7 +199,8 @@ class TrainingLoop:
         if hasattr(self.collator, "set_epoch"):
             self.collator.set_epoch(progress.epoch)
         shares, num_parts = list(self.sampler(progress.epoch)), settings.gradient_accumulation_steps
-        batches = UpdateBatches(self.rows, self.collator, shares, num_parts, self.objective.needs_row_index)
+        with_row_index = self.objective.needs_row_index or self.cache is not None
+        batches = UpdateBatches(self.rows, self.collator, shares, num_parts, with_row_index)
         self.model.train(self.objective.training_mode)
         name, shown = self.name_of_epoch(progress.stage_epoch + 1), self.accelerator.is_main_process
         with ProgressDisplay(name, len(self.rows), self.rows_done(), self.unit, shown=shown) as display:
@@ -208,6 +218,7 @@ class TrainingLoop:
                 display.update(self.rows_done(), status)
                 every = settings.save_every_steps
                 if every is not None and progress.step % every == 0 and not at_end:
+                    self.check_state()
                     self.save_checkpoint()
 
     def sampler(self, epoch: int = 0) -> EpochSampler:
@@ -230,13 +241,14 @@ class TrainingLoop:
         for inputs, batch in zip(prepared, batches, strict=True):
             if batch.num_rows:
                 weight = weight + self.objective.weight(inputs)
+        model = self.compiled if self.objective.can_compile else self.model
         # gradients are averaged over processes, hence the factor
         scale = accelerator.num_processes / accelerator.reduce(weight, reduction="sum").clamp(min=1)
 
         for index, inputs in enumerate(prepared):
             is_last, is_filler = index == len(prepared) - 1, batches[index].num_rows == 0
             with nullcontext() if is_last else accelerator.no_sync(self.model):
-                loss, statistics = self.objective.loss(self.model, inputs)
+                loss, statistics = self.objective.loss(model, inputs)
                 accelerator.backward(loss * (0.0 if is_filler else scale))
             if not is_filler:
                 self.count(rows=torch.tensor(batches[index].num_rows), **statistics)
@@ -251,6 +263,8 @@ class TrainingLoop:
 
     def prepared(self, micro_batches: list[MicroBatch], one_process: bool) -> tuple[list[MicroBatch], list[dict]]:
         """Returns micro-batches on the device, and the inputs of their losses."""
+        if self.cache is not None:
+            micro_batches = [self.cache.complete(batch, self.objective.needs_row_index) for batch in micro_batches]
         batches = [batch.to(self.accelerator.device) for batch in micro_batches]
         update = Update(self.settings.seed, self.progress.step, partial(gather_rows, self.accelerator), one_process)
         with self.accelerator.autocast():
@@ -289,6 +303,7 @@ class TrainingLoop:
         entry |= self.training_summary()
         entry["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         self.model.eval()
+        self.check_state()
         with self.average.applied() if self.average else nullcontext():
             self.check_outputs()
             epoch, every = progress.stage_epoch + 1, self.config.evaluation.every_epochs
@@ -371,8 +386,6 @@ class TrainingLoop:
             write_text_atomically(self.output_dir / HISTORY, "".join(lines))
 
     def save_model_as(self, name: str, evaluated: dict | None = None) -> None:
-        self.check_state()
-
         def fill(folder: Path) -> None:
             self.task.save(self.bare_model, self.processor, folder)
             if evaluated is not None:
@@ -384,9 +397,10 @@ class TrainingLoop:
 
     def check_state(self) -> None:
         """Checks before it is saved that the state is finite."""
-        tensors = [*self.bare_model.parameters()]
-        tensors += [value for state in self.optimizer.state.values() for value in state.values()]
-        if not all(bool(tensor.isfinite().all()) for tensor in tensors if torch.is_tensor(tensor)):
+        states = [value for state in self.optimizer.state.values() for value in state.values()]
+        averages = self.average.tensors.values() if self.average else ()
+        tensors = [*self.bare_model.parameters(), *filter(torch.is_tensor, states), *averages]
+        if not get_total_norm(tensors, torch.inf).isfinite():
             raise TrainingDivergedError(f"A weight is no longer a number {self.how_diverged()}")
 
     def how_diverged(self) -> str:
@@ -396,7 +410,6 @@ class TrainingLoop:
         )
 
     def save_checkpoint(self) -> None:
-        self.check_state()
         self.gather_sums()
         if self.accelerator.is_main_process:
             self.checkpoints.save(

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_peft_available
@@ -118,7 +119,11 @@ def load_weights(model: Any, folder: Path) -> None:
 
 
 def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bool) -> torch.optim.Optimizer:
-    """Returns Adam over the weights that are not frozen; `rate_factor` of a group multiplies the learning rate."""
+    """Returns Adam over the weights that are not frozen; `rate_factor` of a group multiplies the learning rate.
+
+    All weights decay: the releases that have a decay, such as BLIP's, do so, and the packaged models were trained so.
+    Transformers' `Trainer` leaves norms and biases out.
+    """
     of_vision, vision_rate = trained_weights_of_vision(model), settings.vision_learning_rate
     if vision_rate is not None and not of_vision:
         raise ConfigError("training.vision_learning_rate is for a vision encoder with frozen: false; leave it out.")
@@ -172,7 +177,7 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings
 
 
 class WeightAverage:
-    """Running average `tensors` of every floating-point weight and saved buffer of a model.
+    """Running average `tensors` of every trained weight and every saved floating-point buffer of a model.
 
     After update n, counted from 1, the average moves by `1 - min(decay, (1 + n) / (10 + n))` towards the weights, so
     that it soon forgets the random initial weights, as TensorFlow's `ExponentialMovingAverage` does.
@@ -180,14 +185,18 @@ class WeightAverage:
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
         self.decay = decay
-        self.weights = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+        frozen = {name for name, weight in model.named_parameters(remove_duplicate=False) if not weight.requires_grad}
+        states = model.state_dict().items()
+        self.weights = {name: state for name, state in states if state.is_floating_point() and name not in frozen}
         self.tensors = {name: tensor.clone() for name, tensor in self.weights.items()}
 
-    @torch.no_grad()
+    def restart(self) -> None:
+        """Makes the average the weights as they are."""
+        copy_into(self.tensors, self.weights)
+
     def update(self, num_updates: int) -> None:
-        decay = min(self.decay, (1 + num_updates) / (10 + num_updates))
-        for name, average in self.tensors.items():
-            average.lerp_(self.weights[name], 1 - decay)
+        move = get_ema_multi_avg_fn(min(self.decay, (1 + num_updates) / (10 + num_updates)))
+        move([*self.tensors.values()], [*self.weights.values()], num_updates)
 
     @contextmanager
     def applied(self) -> Iterator[None]:

@@ -164,17 +164,21 @@ def has_saved(run: Path) -> bool:
     return is_trained or (run / "last").is_dir() or bool(Checkpoints(run / "checkpoints").all())
 
 
-def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -> None:
-    """Raises a FileExistsError or a ConfigError unless a run may use its folder; writes nothing."""
+def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -> bool:
+    """Returns whether a run resumes the one in its folder, or begins anew; writes nothing.
+
+    Raises:
+        FileExistsError, ConfigError: it may do neither.
+    """
     folder, file = config.output_dir, config.output_dir / TRAINING_CONFIG
     if resume and overwrite:
         raise ConfigError("--resume continues a run and --overwrite deletes it; give one of the two.")
     if folders.is_empty(folder, besides=(LOCK,)):
-        return
+        return False
     if not file.is_file() or not file.read_text(encoding="utf-8").startswith(RUN_HEADER):
         raise FileExistsError(f"training.output_dir: {folder} holds files that are no training run; choose another.")
     if overwrite or not has_saved(folder):
-        return
+        return False
     if not resume:
         raise FileExistsError(
             f"{folder} already holds a run; add --resume to continue it, --overwrite to delete it and start again, or "
@@ -184,15 +188,16 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
     if changed:
         problem = f"{', '.join(changed)} had another value in {file}"
         raise ConfigError(f"{folder} cannot be resumed: {problem}; use that, or --overwrite to start again.")
+    return True
 
 
-def prepare_output_folder(config: TrainingConfig, overwrite: bool) -> None:
-    """Makes the folder and writes the training config; deletes an earlier run that saved nothing or is overwritten.
+def prepare_output_folder(config: TrainingConfig, resumes: bool) -> None:
+    """Makes the folder and writes the training config; deletes an earlier run that is not resumed.
 
     Checkpoints go first, so that a killed deletion leaves nothing to resume, and the training config last.
     """
     folder = config.output_dir
-    if overwrite or not has_saved(folder):
+    if not resumes:
         stages = [file.parent.name for file in folder.glob(f"*/{STAGE_FILE}")]
         for name in ("checkpoints", "tensorboard", *stages, "best", "last"):
             if (folder / name).is_dir():

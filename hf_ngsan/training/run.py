@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import set_seed
 from datasets import Dataset
@@ -62,67 +63,76 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         TrainingDivergedError: the loss, or the last score, became infinite or not a number.
     """
     config, settings, folder = task.config, task.config.training, task.config.output_dir
-    check_output_folder(config, resume, overwrite)
+    check_output_folder(config, resume, overwrite)  # before hours of preparation
     check_tracker(settings.tracker)
     if settings.num_threads is not None:
         torch.set_num_threads(settings.num_threads)
     device = (torch.accelerator.is_available() and torch.accelerator.current_accelerator()) or torch.device("cpu")
     precision = precision_of(settings.mixed_precision, device)
     accelerator = make_accelerator(mixed_precision=precision, log_with=settings.tracker, project_dir=str(folder))
-    is_main = accelerator.is_main_process
-    if not is_main:
+    if not accelerator.is_main_process:
         logging.getLogger("hf_ngsan").setLevel(logging.ERROR)
+    loop = make_loop(task, accelerator)
+    refusal = f"Another training is writing {folder}; wait for its end or choose another training.output_dir."
+    with FolderLock(folder, FileExistsError(refusal), LOCK) if accelerator.is_main_process else nullcontext():
+        train_in_folder(loop, resume, overwrite)
+    progress = loop.progress
+    best_dir = folder / ("best" if progress.best_epoch is not None else "last")
+    return TrainingResult(folder, best_dir, progress.best_score, progress.best_epoch, progress.history)
 
+
+def make_loop(task: Task, accelerator: Accelerator) -> TrainingLoop:
+    """Loads the rows of a task, builds its model for them, and checks both."""
+    config, validation_rows = task.config, None
     with accelerator.main_process_first():
         train_rows = task.load_rows(config.data.train_split)
-        validation_rows = None
         if config.data.validation_split is not None:
             train_rows, validation_rows = with_validation_rows(task, train_rows, config.data.validation_split)
             known, metric = task.known_metrics(validation_rows), task.metric
             if known and metric not in known:
                 raise ConfigError(f"evaluation.metric: unknown metric {metric!r}{suggestion(metric, known)}")
-        if is_main:
+        if accelerator.is_main_process:
             check_images([train_rows, validation_rows], config.data.spec)
-    set_seed(settings.seed)
+    set_seed(config.training.seed)
     model, processor = task.build(train_rows)
-    derive_from(model, [*names_of_parts(config.model), *(getattr(settings, "teachers", None) or [])])
+    derive_from(model, [*names_of_parts(config.model), *(getattr(config.training, "teachers", None) or [])])
     adapt(model, config)
     train_rows = task.training_rows(model, processor, train_rows)
     if validation_rows is not None:
         validation_rows = task.evaluation_rows(model, processor, validation_rows)
-    loop = TrainingLoop(accelerator, task, model, processor, train_rows, validation_rows)
+    return TrainingLoop(accelerator, task, model, processor, train_rows, validation_rows)
 
-    refusal = f"Another training is writing {folder}; wait for its end or choose another training.output_dir."
-    with FolderLock(folder, FileExistsError(refusal), LOCK) if is_main else nullcontext():
-        is_resumed = resume and loop.resume()  # before anything is written, since it may fail
-        accelerator.wait_for_everyone()
-        if is_resumed and loop.is_finished():
-            logger.info("The run in %s is finished; there is nothing to train.", folder)
-        else:
-            if is_main:
-                prepare_output_folder(config, overwrite)
-            accelerator.wait_for_everyone()
-            encoded = task.encode_once(loop.bare_model, processor, train_rows, validation_rows, accelerator)
-            loop.rows, loop.validation_rows = encoded
-            loop.collator = task.collator(processor)
-            if not is_resumed:
-                number = f"{sum(weight.numel() for weight in loop.bare_model.parameters() if weight.requires_grad):,}"
-                processes = accelerator.num_processes
-                where = "one process" if processes == 1 else f"{processes} processes"
-                where += "" if precision == "no" else f", in {precision}"
-                logger.info("Training %s parameters on %d %s, on %s.", number, len(loop.rows), loop.unit, where)
-            if settings.tracker == "tensorboard":  # a resumed run writes the steps after its checkpoint once more
-                options = {"tensorboard": {"purge_step": loop.progress.step + 1}} if loop.progress.step else {}
-                accelerator.init_trackers("tensorboard", init_kwargs=options)
-            elif settings.tracker is not None:
-                accelerator.init_trackers("hf-ngsan", config=config.to_dict())
-            loop.run()
-            for tracker in accelerator.trackers:
-                tracker.finish()
+
+def train_in_folder(loop: TrainingLoop, resume: bool, overwrite: bool) -> None:
+    """Trains in the folder of a run, which the main process has locked; leaves a finished run as it is."""
+    accelerator, task, config = loop.accelerator, loop.task, loop.config
+    is_main = accelerator.is_main_process
+    resumes = is_main and check_output_folder(config, resume, overwrite)
+    is_resumed = loop.resume(resumes)  # before anything is written, since it may fail
+    if is_resumed and loop.is_finished():
+        logger.info("The run in %s is finished; there is nothing to train.", loop.output_dir)
         loop.check_end()
-    progress = loop.progress
-    best_dir = folder / ("best" if progress.best_epoch is not None else "last")
-    return TrainingResult(folder, best_dir, progress.best_score, progress.best_epoch, progress.history)
+        return
+    if is_main:
+        prepare_output_folder(config, resumes)
+    accelerator.wait_for_everyone()
+    rows = task.encode_once(loop.bare_model, loop.processor, loop.rows, loop.validation_rows, accelerator)
+    loop.use_rows(*rows)
+    if not is_resumed:
+        number = f"{sum(weight.numel() for weight in loop.bare_model.parameters() if weight.requires_grad):,}"
+        processes, precision = accelerator.num_processes, accelerator.mixed_precision
+        where = "one process" if processes == 1 else f"{processes} processes"
+        where += "" if precision == "no" else f", in {precision}"
+        logger.info("Training %s parameters on %d %s, on %s.", number, len(loop.rows), loop.unit, where)
+    if loop.settings.tracker == "tensorboard":  # a resumed run writes the steps after its checkpoint once more
+        options = {"tensorboard": {"purge_step": loop.progress.step + 1}} if loop.progress.step else {}
+        accelerator.init_trackers("tensorboard", init_kwargs=options)
+    elif loop.settings.tracker is not None:
+        accelerator.init_trackers("hf-ngsan", config=config.to_dict())
+    loop.run()
+    for tracker in accelerator.trackers:
+        tracker.finish()
+    loop.check_end()
 
 
 def precision_of(setting: str | None, device: torch.device) -> str:

@@ -55,10 +55,12 @@ class Objective(ABC):
     Attributes:
         training_mode: whether the model is in training mode, with dropout.
         needs_row_index: whether the loop adds `row_index (B,)` to each batch, the number of each training row.
+        can_compile: whether `loss` may get a compiled model (`training.compile`).
     """
 
     training_mode = True
     needs_row_index = False
+    can_compile = True
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
         """Returns the inputs of `weight` and `loss` for each micro-batch of an update, before any loss is computed.

@@ -34,20 +34,6 @@ def test_resuming_with_another_config_names_the_key(run, config, capsys):
     assert "training_config.yaml" in message
 
 
-def test_overwrite_starts_again_but_deletes_no_strangers_folder(config, tmp_path, capsys):
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.txt").write_text("precious")
-    output = f"training.output_dir={tmp_path / 'thesis'}"
-    message = fails(capsys, "train", "--config", config, output, "--overwrite")
-    assert "no training run" in message
-    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
-    output = f"training.output_dir={tmp_path / 'run'}"
-    assert main(["train", "--config", str(config), output, "data.validation_split=null"]) == 0
-    assert not (tmp_path / "run" / "best").exists()
-    assert main(["train", "--config", str(config), output, "--overwrite"]) == 0
-    assert (tmp_path / "run" / "best").exists()
-
-
 def interrupted_at(monkeypatch, step, error):
     """Makes trainings end with an error at an update."""
     update = TrainingLoop.update
@@ -76,6 +62,7 @@ def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):
     ("overrides", "words"),
     [
         (["epoch=3"], ["epoch", "training.epochs"]),
+        (["train.epochs=3"], ["'train'", "training"]),
         (["model.hiden_size=8"], ["hiden_size", "hidden_size"]),
         (["model.hidden_size=15"], ["hidden_size", "num_attention_heads"]),
         (["model.model_type=ngsam"], ["ngsam", "ngsan"]),

@@ -75,17 +75,6 @@ def test_a_bad_config_is_refused_in_one_sentence(tmp_path, text, named):
     assert "r.yaml" in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_bad_override_is_refused(tmp_path):
-    file = write(tmp_path / "r.yaml", "")
-    for override, named in {
-        "epochs=3": r"training\.epochs",
-        "training.epoch=3": r"training\.epoch;.* training\.epochs",
-        "train.epochs=3": "'train'.* training",
-    }.items():
-        with pytest.raises(ConfigError, match=named):
-            load_training_config(file, [override])
-
-
 def test_a_saved_config_is_read_back_as_it_was(tmp_path):
     sections = {
         "model": {"model_type": "ngsan", "text": "a: #é\n", "nested": {"list": [1, None, {"x": -0.0}]}, "none": None},

@@ -1,10 +1,12 @@
 import math
 import shutil
+from functools import partial
 
 import pytest
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
+from torch._dynamo.utils import counters
 
 from hf_ngsan.data import EpochSampler
 from hf_ngsan.tasks import train
@@ -116,6 +118,25 @@ def test_a_run_without_its_last_checkpoint_goes_on_from_the_one_before_it(tmp_pa
         assert scores(resumed.history) == scores(straight.history)
         for folder in ("best", "last", f"checkpoints/{checkpoints[-1].name}"):
             assert same_weights(run / folder, tmp_path / "straight" / folder)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cache_on_device": True, "batch_size": 7}, pytest.param({"compile": True}, marks=pytest.mark.slow)]
+)
+def test_features_on_the_device_and_a_compiled_step_train_the_same(tmp_path, monkeypatch, settings):
+    """A compiled step has one graph for batches of all lengths and sizes."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))  # inductor takes minutes
+    torch._dynamo.reset()
+    counters.clear()
+    weights = []
+    for name, changes in (("usual", {**settings, "cache_on_device": False, "compile": False}), ("changed", settings)):
+        sections = {"model": NO_DROPOUT, "data": {"validation_split": None}, "training": {"epochs": 1, **changes}}
+        train(tiny_training_config(tmp_path / name, **sections))
+        weights.append(load_file(tmp_path / name / "last" / "model.safetensors"))
+    tolerance = {"rtol": 0, "atol": 1e-4 if "compile" in settings else 0}
+    torch.testing.assert_close(weights[0], weights[1], **tolerance)
+    assert not counters["graph_break"] and counters["stats"]["unique_graphs"] <= 3
+    assert bool(counters["stats"]["unique_graphs"]) == ("compile" in settings)
 
 
 def test_frozen_parts_stay_frozen_whatever_a_task_does(tmp_path):

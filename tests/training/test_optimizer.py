@@ -70,3 +70,13 @@ def test_weights_come_back_to_the_bit_even_after_an_error():
         assert torch.equal(model[0].weight, average.tensors["0.weight"])
         raise KeyError
     assert all(torch.equal(tensor, own[name]) for name, tensor in model.state_dict().items())
+
+
+def test_frozen_weights_have_no_average():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    model[0].bias.requires_grad_(False)
+    average = WeightAverage(model, decay=0.5)
+    assert {*average.tensors} == {"0.weight", "1.weight", "1.bias", "1.running_mean", "1.running_var"}
+    nn.init.normal_(model[0].weight)
+    average.restart()
+    assert torch.equal(average.tensors["0.weight"], model[0].weight)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from filelock import FileLock
 
 from hf_ngsan.tasks import train
 from hf_ngsan.training import ConfigError, TrainingDivergedError, TrainingLoop
-from hf_ngsan.training.output_folder import LOCK
+from hf_ngsan.training.output_folder import LOCK, check_output_folder
 
 from ..tasks.tiny import tiny_training_config
 
@@ -81,6 +82,20 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, finished):
     result = train(tiny_training_config(folder, training={"epochs": 1, "tracker": None}), resume=True)
     assert len(result.history) == 1
     assert (folder / "training_config.yaml").read_text() == before
+
+
+def test_one_function_decides_whether_a_run_begins_or_resumes(tmp_path, finished):
+    decide = partial(
+        check_output_folder, tiny_training_config(copy(finished, tmp_path / "run"), training={"epochs": 1})
+    )
+    assert decide(resume=True, overwrite=False)
+    assert not decide(resume=False, overwrite=True)
+    with pytest.raises(FileExistsError):
+        decide(resume=False, overwrite=False)
+    for name in ("best", "last", "checkpoints"):
+        shutil.rmtree(tmp_path / "run" / name)
+    assert not decide(resume=False, overwrite=False)  # nothing was saved
+    assert not check_output_folder(tiny_training_config(tmp_path / "new"), resume=True, overwrite=False)
 
 
 def test_a_state_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):

@@ -1,16 +1,5 @@
 """Objectives, one loss per file. Names are imported when used."""
 
-from typing import TYPE_CHECKING
+from lazy_loader import attach_stub
 
-from ...io import lazy_names
-
-if TYPE_CHECKING:
-    from ..task import Objective, Update
-    from .contrastive import Contrastive
-    from .distillation import DistillationSettings, OnPolicyDistillation
-    from .policy import Policy
-    from .self_critical import SelfCritical, SelfCriticalSettings
-    from .self_critical_rewards import CaptionRewards, RewardError
-    from .teacher_forcing import TeacherForcing
-
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

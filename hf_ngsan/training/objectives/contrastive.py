@@ -42,6 +42,7 @@ class Contrastive(Objective):
     """
 
     needs_row_index = True
+    can_compile = False  # `RowDropout` replaces functions that a compiled model has inlined
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Contrastive(Objective):
         return prepared
 
     def weight(self, inputs: dict) -> torch.Tensor:
-        return torch.tensor(float(len(inputs["losses"])), device=inputs["losses"].device)
+        return torch.full((), float(len(inputs["losses"])), device=inputs["losses"].device)
 
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Returns a scalar with the gradient of the loss; its value has no meaning."""

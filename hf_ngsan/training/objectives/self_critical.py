@@ -195,7 +195,7 @@ class SelfCritical(Objective):
         return {"reference_log_likelihood": (log_probabilities * is_word).sum(), "reference_words": is_word.sum()}
 
     def weight(self, inputs: dict) -> torch.Tensor:
-        return torch.tensor(float(len(inputs["labels"])), device=inputs["labels"].device)
+        return torch.full((), float(len(inputs["labels"])), device=inputs["labels"].device)
 
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         inputs = dict(inputs)

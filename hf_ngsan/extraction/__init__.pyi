@@ -1,0 +1,10 @@
+from .extract import ExtractionResult as ExtractionResult
+from .extract import extract_features as extract_features
+from .extract import provenance_difference as provenance_difference
+from .extract import vision_provenance as vision_provenance
+from .image_list import ExtractionError as ExtractionError
+from .image_list import ImageChange as ImageChange
+from .image_list import ImageList as ImageList
+from .image_list import list_images as list_images
+from .vision import check_backbone as check_backbone
+from .vision import load_vision as load_vision

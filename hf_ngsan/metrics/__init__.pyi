@@ -1,0 +1,14 @@
+from . import diagnostics as diagnostics
+from . import retrieval as retrieval
+from . import vqa as vqa
+from .cider import CiderDReward as CiderDReward
+from .cider import DocumentFrequency as DocumentFrequency
+from .clip_score import ClipScore as ClipScore
+from .comparison import compare_captions as compare_captions
+from .evaluation import Bleu as Bleu
+from .evaluation import CaptionMetrics as CaptionMetrics
+from .evaluation import Cider as Cider
+from .evaluation import CiderD as CiderD
+from .evaluation import Meteor as Meteor
+from .evaluation import RougeL as RougeL
+from .tokenization import PTBTokenizer as PTBTokenizer

@@ -1,0 +1,12 @@
+from .backends import ExactSearch as ExactSearch
+from .backends import Hit as Hit
+from .backends import check_backend as check_backend
+from .backends import nearest as nearest
+from .backends import open_backend as open_backend
+from .backends import search as search
+from .backends import search_current as search_current
+from .index_folder import IndexDescription as IndexDescription
+from .index_folder import IndexFolder as IndexFolder
+from .index_folder import IndexFolderError as IndexFolderError
+from .index_folder import check_new_index as check_new_index
+from .milvus import IndexKind as IndexKind

@@ -1,0 +1,16 @@
+from .config import ConfigError as ConfigError
+from .config import TrainingConfig as TrainingConfig
+from .config import save_training_config as save_training_config
+from .loop import TrainingDivergedError as TrainingDivergedError
+from .loop import TrainingLoop as TrainingLoop
+from .optimizer import WeightAverage as WeightAverage
+from .optimizer import learning_rate_at as learning_rate_at
+from .output_folder import CheckpointError as CheckpointError
+from .output_folder import Checkpoints as Checkpoints
+from .output_folder import TrainingProgress as TrainingProgress
+from .run import TrainingResult as TrainingResult
+from .run import run_task as run_task
+from .task import Evaluation as Evaluation
+from .task import InputRoles as InputRoles
+from .task import Stage as Stage
+from .task import Task as Task

@@ -1,0 +1,11 @@
+from .contrastive import Contrastive as Contrastive
+from .distillation import DistillationSettings as DistillationSettings
+from .distillation import OnPolicyDistillation as OnPolicyDistillation
+from .policy import Policy as Policy
+from .self_critical import SelfCritical as SelfCritical
+from .self_critical import SelfCriticalSettings as SelfCriticalSettings
+from .self_critical_rewards import CaptionRewards as CaptionRewards
+from .self_critical_rewards import RewardError as RewardError
+from .teacher_forcing import Objective as Objective
+from .teacher_forcing import TeacherForcing as TeacherForcing
+from .teacher_forcing import Update as Update
