@@ -10,7 +10,7 @@ from transformers import pipeline
 
 PARAMETERS = ("num_beams", "max_new_tokens", "num_return_sequences", "length_penalty", "text", "batch_size")
 FILES, NO_FILES = ("image", "video", "frames"), ("visual_features", "visual_boxes", "text")
-MAX_IMAGES = 64
+MAX_IMAGES, URL_SAFE = 64, str.maketrans("-_", "+/")
 TASK: Any = "image-to-text"
 """A task that the checkpoint's configuration defines; the types of transformers lack it."""
 
@@ -54,8 +54,10 @@ def decoded(given: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES))
     if isinstance(given, list) and not keys:
         return [decoded(frame, place, ()) for frame in given]
     if isinstance(given, str):
+        encoded = given.partition(",")[2] if given.startswith("data:") else given
+        encoded = "".join(encoded.split()).translate(URL_SAFE).rstrip("=")  # in lines (RFC 2045), for URLs (RFC 4648)
         with suppress(ValueError):
-            return base64.b64decode(given.partition(",")[2] if given.startswith("data:") else given, validate=True)
+            return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     if isinstance(given, bytes | Image):
         return given
     raise ValueError(f"Image {place} is no base64, nor a mapping of {', '.join(keys)}; URLs and files are not read.")
