@@ -1,7 +1,6 @@
 """Contrastive losses over in-batch negatives, exact for any division of the batch into parts and processes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,27 +9,12 @@ from torch.overrides import TorchFunctionMode
 
 from ...models.modeling_mhsan import PAIR_SETTINGS, diversity_penalty, pair_losses
 from ..batches import MicroBatch
-from ..config import setting
 from ..task import Objective, Update
+from .settings import ContrastiveSettings
 
-LOSSES = ("hardest", "all", "info_nce")
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - 2**64
 """The increment of SplitMix64, 2 ** 64 / golden ratio, as a signed number; below, its two mixing steps."""
 MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
-
-
-@dataclass(frozen=True)
-class ContrastiveSettings:
-    """Settings of the comparison of images and texts."""
-
-    loss: str = setting("hardest", "hardest, all = triplets of hardest or all negatives, or info_nce", choices=LOSSES)
-    hardest_negatives: int = setting(1, "hardest: how many negatives, on each side of a pair", minimum=1)
-    negated_positives: bool = setting(False, "hardest: a pair may be its own negative, as MHSAN was released")
-    margin: float = setting(0.2, "triplet losses: by how much a pair shall be more similar than a negative", minimum=0)
-    temperature: float = setting(0.07, "info_nce: similarities are divided by it", minimum=1e-4)
-    loss_reduction: str = setting("mean", "over the pairs of a batch: mean or sum", choices=("mean", "sum"))
-    diversity_weight: float = setting(0.0, "weight of the penalty for attention heads that are alike", minimum=0)
-    squared_diversity: bool = setting(True, "whether that penalty is squared, as in eq. 5 of Park et al. 2020")
 
 
 class Contrastive(Objective):
