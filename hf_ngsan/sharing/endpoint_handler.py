@@ -54,10 +54,15 @@ def decoded(given: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES))
     if isinstance(given, list) and not keys:
         return [decoded(frame, place, ()) for frame in given]
     if isinstance(given, str):
-        encoded = given.partition(",")[2] if given.startswith("data:") else given
-        encoded = "".join(encoded.split()).translate(URL_SAFE).rstrip("=")  # in lines (RFC 2045), for URLs (RFC 4648)
         with suppress(ValueError):
-            return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+            return from_base64(given)
     if isinstance(given, bytes | Image):
         return given
     raise ValueError(f"Image {place} is no base64, nor a mapping of {', '.join(keys)}; URLs and files are not read.")
+
+
+def from_base64(text: str) -> bytes:
+    """Decodes base64, also in lines (RFC 2045), for URLs (RFC 4648), and after the head of a data URL."""
+    encoded = text.partition(",")[2] if text.startswith("data:") else text
+    encoded = "".join(encoded.split()).translate(URL_SAFE).rstrip("=")
+    return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)

@@ -78,7 +78,7 @@ class CaptioningTrainingSettings(TrainingSettings):
     )
     label_smoothing: float | None = setting(
         None,
-        "share of the target spread over the vocabulary; null = the model's own (BLIP), else 0",
+        "share of the target spread over the vocabulary; null = the model's (BLIP), else 0",
         minimum=0,
         below=1,
     )

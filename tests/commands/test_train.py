@@ -76,6 +76,7 @@ def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):
         (["model.model_type=ngsam"], ["ngsam", "ngsan"]),
         (["model.visual_feature_size=7"], ["model.visual_feature_size is 7", "10", SPEC]),
         (["model.init_from=nowhere/at/all"], ["nowhere"]),
+        (["model.init_from=ngsan-scenes", "data.min_word_count=1"], ["data.min_word_count"]),
         (["data.spec=secnes"], ["secnes", "scenes"]),
         (["data.spec=features:nowhere"], ["nowhere"]),
         (["data.train_split=trian"], ["trian"]),

@@ -378,7 +378,7 @@ def read_metadata(folder: Path, names: list[str], own: OwnFiles) -> dict[str, li
 def read_csv(file: Path) -> list[dict[str, Any]]:
     with open(file, encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text, strict=True, skipinitialspace=True)
-        names = list(reader.fieldnames or [])
+        names = [name.strip() for name in reader.fieldnames or []]
         for place, name in enumerate(names):
             if name and name in names[:place]:
                 if name.lower() not in CAPTION_NAMES:
