@@ -101,18 +101,15 @@ def find_image_column(dataset: Dataset, source: str) -> str:
 
 def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
     """Finds the columns of the first name in `CAPTION_NAMES`, such as `caption`, `caption_1`, and warns of others."""
-    found: list[tuple[int, int, str]] = []  # place of the name, number at its end, column
     texts = [name for name, kind in dataset.features.items() if is_text_or_list(kind)]
-    for name in texts:
-        match = CAPTION_COLUMN.fullmatch(name.lower())
-        if match and (match[2] or match[1] in CAPTION_NAMES):
-            found.append((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name))
-    found.sort()
-    chosen = [name for place, _, name in found if place == found[0][0]]
+    matches = [(match, name) for name in texts if (match := CAPTION_COLUMN.fullmatch(name.lower()))]
+    found = sorted((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name) for match, name in matches)
+    places = [place for place, number, _ in found if number >= 0 or NUMBERED_NAMES[place] in CAPTION_NAMES]
+    chosen = [name for place, _, name in found if place == min(places, default=None)]
     candidates = [*(name for _, _, name in found), *(name for name in texts if "caption" in name.lower())]
-    if others := [name for name in dict.fromkeys(candidates) if chosen and name not in chosen]:
-        every = "+".join([*chosen, *others])
-        warn(f"{source}: captions are read from {', '.join(chosen)} only; captions={every} also reads {others[0]}.")
+    if others := [name for name in dict.fromkeys(candidates) if name not in chosen]:
+        every, read = "+".join([*chosen, *others]), f"from {', '.join(chosen)} only" if chosen else "from no column"
+        warn(f"{source}: captions are read {read}; captions={every} also reads {others[0]}.")
     return chosen
 
 
