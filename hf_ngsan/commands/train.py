@@ -69,11 +69,11 @@ def config_of(options: argparse.Namespace) -> Any:
 
 def check_keys(config: str, overrides: Sequence[str]) -> None:
     """Raises an error, before torch comes, for a section or key that no task has."""
-    from ..tasks import settings
+    from ..tasks.settings import base
     from ..training.config import WITH_LORA, ConfigError, parse_override, read_with_base, suggestion
 
     known: dict[str, set[str]] = {"model": set(), WITH_LORA: set()}
-    for task in settings.TrainingConfig.__subclasses__():
+    for task in base.TrainingConfig.__subclasses__():
         for section, kind in task.sections().items():
             known.setdefault(section, set()).update(field.name for field in dataclasses.fields(kind))
     path = find_config(config)

@@ -1,19 +1,13 @@
 """The training configs of all tasks, which are read without torch, so that a wrong key is told at once."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from ..languages import UNITS
-from ..training.config import (
-    DataSettings,
-    EvaluationSettings,
-    ScheduleSettings,
-    TrainingConfig,
-    TrainingSettings,
-    setting,
-)
-from ..training.objectives.settings import ContrastiveSettings, DistillationSettings, SelfCriticalSettings
+from ..training import config as base
+from ..training.config import setting
 
+CONSTANT: dict[str, Any] = {"schedule": "constant", "warmup_epochs": 0}
 MIN_SUBWORDS = 4 + 256
 """Special tokens and bytes, which every vocabulary of subwords has."""
 OF_NEW_MODELS = ("tokenizer", "min_word_count", "max_subwords", "max_question_length", "min_answer_count")
@@ -22,7 +16,7 @@ OF_NEW_MODELS += ("word_vectors", "dictionary", "vocab_size")
 
 
 @dataclass(frozen=True)
-class GenerationSettings(EvaluationSettings):
+class GenerationSettings(base.EvaluationSettings):
     """Generation of texts for the validation split, and the choice of the best model."""
 
     num_beams: int = setting(3, "width of the beam search", minimum=1)
@@ -31,7 +25,7 @@ class GenerationSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class CaptionDataSettings(DataSettings):
+class CaptionDataSettings(base.DataSettings):
     """Words and captions for training."""
 
     tokenizer: str = setting("words", "what captions are divided into; metrics count words", choices=UNITS)
@@ -68,7 +62,7 @@ class AugmentationSettings:
 
 
 @dataclass(frozen=True)
-class CaptioningTrainingSettings(TrainingSettings):
+class CaptioningTrainingSettings(base.TrainingSettings):
     """Optimization; the schedule is for teacher forcing."""
 
     stage: str = setting(
@@ -77,10 +71,7 @@ class CaptioningTrainingSettings(TrainingSettings):
         choices=("xe", "scst", "auto", "distill"),
     )
     label_smoothing: float | None = setting(
-        None,
-        "share of the target spread over the vocabulary; null = the model's (BLIP), else 0",
-        minimum=0,
-        below=1,
+        None, "share of the target spread over the vocabulary; null = the model's (BLIP), else 0", minimum=0, below=1
     )
     word_dropout: float = setting(0.0, "share of the words before each one that become unknown", minimum=0, below=1)
     consensus_power: float = setting(0.0, "captions count by their consensus, to this power; 0 = alike", minimum=0)
@@ -90,7 +81,7 @@ class CaptioningTrainingSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
-class CaptioningConfig(TrainingConfig):
+class CaptioningConfig(base.TrainingConfig):
     """The training config of a captioner, whose `vocab_size` and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "ngsan"
@@ -99,8 +90,8 @@ class CaptioningConfig(TrainingConfig):
     augmentation: AugmentationSettings = AugmentationSettings()
     training: CaptioningTrainingSettings = CaptioningTrainingSettings()
     evaluation: GenerationSettings = GenerationSettings(metric="cider_d")
-    self_critical: SelfCriticalSettings = SelfCriticalSettings(learning_rate=5e-6, schedule="constant", warmup_epochs=0)
-    distillation: DistillationSettings = DistillationSettings(schedule="cosine")
+    self_critical: base.SelfCriticalSettings = base.SelfCriticalSettings(learning_rate=5e-6, **CONSTANT)
+    distillation: base.DistillationSettings = base.DistillationSettings(schedule="cosine")
 
     def changes_that_break_resuming(self, new: Self) -> list[str]:
         """A self-critical stage may be added to a run."""
@@ -113,25 +104,25 @@ class CaptioningConfig(TrainingConfig):
 
 
 @dataclass(frozen=True)
-class LanguageModelingTrainingSettings(TrainingSettings):
+class LanguageModelingTrainingSettings(base.TrainingSettings):
     """Optimization."""
 
     label_smoothing: float = setting(0.0, "share of the target spread over the vocabulary", minimum=0.0, below=1.0)
 
 
 @dataclass(frozen=True)
-class LanguageModelingConfig(TrainingConfig):
+class LanguageModelingConfig(base.TrainingConfig):
     """The training config of a language model; `vocab_size` of its section `model` follows from the captions."""
 
     default_model_type: ClassVar[str] = "rstnet_language_model"
 
     data: CaptionDataSettings = CaptionDataSettings()
     training: LanguageModelingTrainingSettings = LanguageModelingTrainingSettings()
-    evaluation: EvaluationSettings = EvaluationSettings(metric="perplexity")
+    evaluation: base.EvaluationSettings = base.EvaluationSettings(metric="perplexity")
 
 
 @dataclass(frozen=True)
-class QuestionDataSettings(DataSettings):
+class QuestionDataSettings(base.DataSettings):
     """Questions, words and answers for training."""
 
     min_word_count: int = setting(1, "words seen less often in the training questions are unknown words", minimum=1)
@@ -143,21 +134,21 @@ class QuestionDataSettings(DataSettings):
 
 
 @dataclass(frozen=True)
-class QuestionTrainingSettings(TrainingSettings):
+class QuestionTrainingSettings(base.TrainingSettings):
     """Optimization."""
 
     train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
 
 
 @dataclass(frozen=True)
-class VisualQuestionAnsweringConfig(TrainingConfig):
+class VisualQuestionAnsweringConfig(base.TrainingConfig):
     """The training config of a model whose words, answers and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "mcan"
 
     data: QuestionDataSettings = QuestionDataSettings()
     training: QuestionTrainingSettings = QuestionTrainingSettings()
-    evaluation: EvaluationSettings = EvaluationSettings(metric="accuracy")
+    evaluation: base.EvaluationSettings = base.EvaluationSettings(metric="accuracy")
 
 
 @dataclass(frozen=True)
@@ -169,7 +160,7 @@ class RetrievalDataSettings(CaptioningDataSettings):
 
 
 @dataclass(frozen=True)
-class RetrievalTrainingSettings(TrainingSettings):
+class RetrievalTrainingSettings(base.TrainingSettings):
     """Optimization; the schedule is for joint training."""
 
     stage: str = setting("joint", "joint = all weights at once, staged = three stages", choices=("joint", "staged"))
@@ -179,36 +170,31 @@ class RetrievalTrainingSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
-class RetrievalEvaluationSettings(EvaluationSettings):
+class RetrievalEvaluationSettings(base.EvaluationSettings):
     """Evaluation and the choice of the best model."""
 
     folds: int = setting(1, "equal parts whose scores are averaged; 5 of 5,000 images is the 1K protocol", minimum=1)
 
 
-def stage(epochs: int, learning_rate: float) -> ScheduleSettings:
-    """Returns the schedule of one of the three stages of Park et al. 2020, section 3.5."""
-    return ScheduleSettings(epochs=epochs, learning_rate=learning_rate, schedule="constant", warmup_epochs=0)
-
-
 @dataclass(frozen=True)
-class RetrievalConfig(TrainingConfig):
+class RetrievalConfig(base.TrainingConfig):
     """The training config of a dual encoder, whose vocabulary and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "mhsan"
 
     data: RetrievalDataSettings = RetrievalDataSettings(captions_per_image=1, max_caption_length=40)
     augmentation: AugmentationSettings = AugmentationSettings()
-    contrastive: ContrastiveSettings = ContrastiveSettings(diversity_weight=0.1)
+    contrastive: base.ContrastiveSettings = base.ContrastiveSettings(diversity_weight=0.1)
     training: RetrievalTrainingSettings = RetrievalTrainingSettings()
-    # the last projection of the image encoder alone; then also the text encoder; then all, the vision encoder included
-    projection_stage: ScheduleSettings = stage(4, 0.005)
-    text_stage: ScheduleSettings = stage(15, 0.0005)
-    image_stage: ScheduleSettings = stage(40, 0.00005)
+    # Park et al. 2020, section 3.5: the last projection of the images alone; then also the text encoder; then all
+    projection_stage: base.ScheduleSettings = base.ScheduleSettings(epochs=4, learning_rate=0.005, **CONSTANT)
+    text_stage: base.ScheduleSettings = base.ScheduleSettings(epochs=15, learning_rate=0.0005, **CONSTANT)
+    image_stage: base.ScheduleSettings = base.ScheduleSettings(epochs=40, learning_rate=0.00005, **CONSTANT)
     evaluation: RetrievalEvaluationSettings = RetrievalEvaluationSettings(metric="rsum")
 
 
 @dataclass(frozen=True)
-class TranslationDataSettings(DataSettings):
+class TranslationDataSettings(base.DataSettings):
     """Sentences for training, and their subwords."""
 
     vocab_size: int = setting(10_000, "subwords of both languages, special tokens included", minimum=MIN_SUBWORDS)
@@ -216,7 +202,7 @@ class TranslationDataSettings(DataSettings):
 
 
 @dataclass(frozen=True)
-class TranslationTrainingSettings(TrainingSettings):
+class TranslationTrainingSettings(base.TrainingSettings):
     """Optimization."""
 
     batch_tokens: int | None = setting(4096, "tokens per update, on the longer side; null = by batch_size", minimum=1)
@@ -224,7 +210,7 @@ class TranslationTrainingSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
-class TranslationConfig(TrainingConfig):
+class TranslationConfig(base.TrainingConfig):
     """The training config of a translator; `vocab_size` of its section `model` follows from the data."""
 
     default_model_type: ClassVar[str] = "nsa_transformer"

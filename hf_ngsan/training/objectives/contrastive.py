@@ -9,8 +9,8 @@ from torch.overrides import TorchFunctionMode
 
 from ...models.modeling_mhsan import PAIR_SETTINGS, diversity_penalty, pair_losses
 from ..batches import MicroBatch
+from ..config import ContrastiveSettings
 from ..task import Objective, Update
-from .settings import ContrastiveSettings
 
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - 2**64
 """The increment of SplitMix64, 2 ** 64 / golden ratio, as a signed number; below, its two mixing steps."""

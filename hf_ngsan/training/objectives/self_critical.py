@@ -23,10 +23,10 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
 from ..batches import MicroBatch
+from ..config import SelfCriticalSettings
 from ..task import Objective, Update
 from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
 from .self_critical_rewards import CaptionRewards
-from .settings import SelfCriticalSettings
 
 MAX_BAD_ENDINGS = 0.05  # share above which training warns; of COCO's references 1.4% end badly
 COLLAPSE = 2.0  # nats per word that references may lose (7 times less likely) while the reward rises without a warning
