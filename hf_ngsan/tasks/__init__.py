@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..io import lazy_names
 
 if TYPE_CHECKING:
-    from .captioning import CaptioningTask
+    from .captioning import CaptioningConfig, CaptioningTask
     from .captioning_analysis import explain_counterfactual
     from .captioning_files import CaptionedImage
     from .captioning_generation import (
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from .new_models import checked_generation
     from .question_answering import (
         AnsweredQuestion,
+        VisualQuestionAnsweringConfig,
         VisualQuestionAnsweringTask,
         answer_accuracies,
         answer_questions,
         predict_answers,
     )
     from .registry import evaluate, load_training_config, register_task, task_class, train
-    from .retrieval import PairEmbeddings, RetrievalTask, embed_pairs, new_dual_encoder
+    from .retrieval import PairEmbeddings, RetrievalConfig, RetrievalTask, embed_pairs, new_dual_encoder
     from .retrieval_search import explain_pair
-    from .settings import CaptioningConfig, RetrievalConfig, VisualQuestionAnsweringConfig
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)
