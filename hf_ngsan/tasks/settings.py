@@ -10,8 +10,8 @@ from ..training.config import setting
 CONSTANT: dict[str, Any] = {"schedule": "constant", "warmup_epochs": 0}
 MIN_SUBWORDS = 4 + 256
 """Special tokens and bytes, which every vocabulary of subwords has."""
-OF_NEW_MODELS = ("tokenizer", "min_word_count", "max_subwords", "max_question_length", "min_answer_count")
-OF_NEW_MODELS += ("word_vectors", "dictionary", "vocab_size")
+OF_NEW_MODELS = ["tokenizer", "min_word_count", "max_subwords", "max_question_length", "min_answer_count"]
+OF_NEW_MODELS += ["word_vectors", "dictionary", "vocab_size"]
 """Keys of the section `data` without effect on a trained model, which keeps its vocabulary."""
 
 
