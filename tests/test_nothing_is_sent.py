@@ -83,12 +83,11 @@ def run_all() -> None:
             [url] = re.findall(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
             image = base64.b64encode(Path("photos/0.png").read_bytes()).decode()
             body = json.dumps({"images": [image]}).encode() if words[0] == "serve" else None
-            request = urllib.request.Request(url + "/caption" * (body is not None), body)
-            request.add_header("Content-Type", "application/json")
+            place, head = url + "/caption" * (body is not None), {"Content-Type": "application/json"}
+            request = urllib.request.Request(place, body, head)
             assert urllib.request.urlopen(request).status == 200
             server.terminate()
-    exported = [sys.executable, "exported/captioner.py", "photos/0.png"]
-    subprocess.run(exported, check=True)
+    subprocess.run([sys.executable, "exported/captioner.py", "photos/0.png"], check=True)
 
 
 if __name__ == "__main__":
