@@ -79,14 +79,16 @@ def run_all() -> None:
             continue
         command = [sys.executable, "-m", "hf_ngsan.cli", *words]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            [url] = re.findall(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
-            image = base64.b64encode(Path("photos/0.png").read_bytes()).decode()
-            body = json.dumps({"images": [image]}).encode() if words[0] == "serve" else None
-            place, head = url + "/caption" * (body is not None), {"Content-Type": "application/json"}
-            request = urllib.request.Request(place, body, head)
-            assert urllib.request.urlopen(request).status == 200
-            server.terminate()
+            try:
+                assert server.stdout is not None
+                [url] = re.findall(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
+                image = base64.b64encode(Path("photos/0.png").read_bytes()).decode()
+                body = json.dumps({"images": [image]}).encode() if words[0] == "serve" else None
+                place, head = url + "/caption" * (body is not None), {"Content-Type": "application/json"}
+                request = urllib.request.Request(place, body, head)
+                assert urllib.request.urlopen(request).status == 200
+            finally:
+                server.terminate()
     subprocess.run([sys.executable, "exported/captioner.py", "photos/0.png"], check=True)
 
 
