@@ -17,6 +17,8 @@ from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
 ENGLISH = "en"
 Units = Literal["words", "characters"]
+UNITS = ("words", "characters", "subwords")
+"""What captions can be divided into for a vocabulary; metrics count words or characters."""
 TURKIC = ("tr", "az")
 """Languages whose capital letters of i and ı are İ and I."""
 

@@ -194,7 +194,8 @@ def smaller(command: list[str]) -> list[str]:
     config = command[command.index("--config") + 1]
     sizes = [f"model.{name}={value}" for name, value in TINY[config.split("/")[0]].items()]
     words_of = "data.vocab_size=310" if config.startswith("nsa") else "data.min_word_count=1"
-    less = [*sizes, words_of, "training.epochs=1", "training.num_threads=1"]
+    keeps_words = config.endswith(("fine_tune", "self_critical")) or any("init_from" in word for word in command)
+    less = [*sizes, *[words_of] * (not keeps_words), "training.epochs=1", "training.num_threads=1"]
     if config.startswith("mhsan"):
         less.append("training.batch_size=2")
     if "scenes" in config:

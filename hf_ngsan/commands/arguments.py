@@ -13,7 +13,7 @@ from ..io.files import check_place, write_output
 from ..serving.hosts import host_name
 
 ENGINE = "runtime of the vision backbone on a CPU (torch; caption: that of the graphs in onnx/ of the model, if it has "
-ENGINE += "them); onnx needs the extra export, auto takes it where it can"
+ENGINE += "them); else onnx needs the extra export; auto takes it where it can"
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
 MAX_SHOWN_REASONS = 20

@@ -13,7 +13,7 @@ from ..io.packaged import CAPTIONER, find_model_folder, is_model
 from . import arguments
 from .arguments import add_shared, user_path
 
-NOT_OF_GRAPHS = ("data", "engine", "generate", "modules", "rerank_with", "save_attention", "text")
+NOT_OF_GRAPHS = ("data", "generate", "modules", "rerank_with", "save_attention", "text")
 MAX_IMAGES_OF_GRAPHS = 1000  # for more, importing torch, which may have a GPU, does not count
 SUMMARY = """Print a caption for each image or video.
 
@@ -88,7 +88,7 @@ def paths_of_files(places: Iterable[str], model: str) -> Iterator[str]:
 
 def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]) -> Any:
     """Returns captions by the graphs beside a captioner, which need no torch; None if they cannot do what is asked."""
-    asks_more = any(getattr(options, name) for name in NOT_OF_GRAPHS)
+    asks_more = options.engine == "torch" or any(getattr(options, name) for name in NOT_OF_GRAPHS)
     if asks_more or len(models) > 1 or not 0 < len(paths) <= MAX_IMAGES_OF_GRAPHS:
         return None
     from ..exporting.onnx_folder import open_captioner

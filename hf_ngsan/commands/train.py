@@ -1,14 +1,13 @@
 """The command `hf-ngsan train`: the training of a model of any task by a training config."""
 
 import argparse
-import ast
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
-from ..io.packaged import PACKAGE, find_config, find_model_folder
+from ..io.packaged import find_config, find_model_folder
 from .arguments import add_shared, user_path
 
 SUMMARY = "Train a model from a training config."
@@ -72,35 +71,18 @@ def config_of(options: argparse.Namespace) -> Any:
 
 
 def check_keys(config: str, overrides: Sequence[str]) -> None:
-    """Raises an error for a key that no training config has: their classes would first import torch, in seconds."""
+    """Raises an error, before torch comes, for a section or key that no task has."""
+    from ..tasks.settings import base
     from ..training.config import WITH_LORA, ConfigError, parse_override, read_with_base, suggestion
 
-    known, path = keys_of_sections(), find_config(config)
+    known: dict[str, set[str]] = {"model": set(), WITH_LORA: set()}
+    for task in base.TrainingConfig.__subclasses__():
+        for section, kind in task.sections().items():
+            known.setdefault(section, set()).update(field.name for field in dataclasses.fields(kind))
+    path = find_config(config)
     given = [(section, key) for section, keys in read_with_base(path).items() for key in keys]
     for section, key in given + [parse_override(text)[:2] for text in overrides]:
-        if section not in ("model", WITH_LORA, *known):
-            raise ConfigError(f"{path}: unknown section {section!r}{suggestion(section, ['model', *known])}")
-        if section in known and key not in known[section]:
+        if section not in known:
+            raise ConfigError(f"{path}: unknown section {section!r}{suggestion(section, known)}")
+        if known[section] and key not in known[section]:
             raise ConfigError(f"{path}: unknown key {section}.{key}{suggestion(key, known[section], section)}")
-
-
-def keys_of_sections() -> dict[str, set[str]]:
-    """Returns the keys of each section in the training configs of all tasks, from the code of their classes."""
-    files = PACKAGE / "training" / "config.py", *PACKAGE.glob("training/objectives/*.py"), *PACKAGE.glob("tasks/*.py")
-    statements = [statement for file in files for statement in ast.parse(file.read_bytes()).body]
-    classes = {statement.name: statement for statement in statements if isinstance(statement, ast.ClassDef)}
-
-    def fields_of(name: str) -> dict[str, str]:
-        if name not in classes:
-            return {}
-        inherited = [fields_of(ast.unparse(base).rpartition(".")[2]).items() for base in classes[name].bases]
-        lines = [line for line in classes[name].body if isinstance(line, ast.AnnAssign)]
-        own = {ast.unparse(line.target): ast.unparse(line.annotation).rpartition(".")[2] for line in lines}
-        return dict(chain(*inherited, own.items()))
-
-    sections: dict[str, set[str]] = {}
-    for name in classes:
-        for section, kind in fields_of(name).items() if name.endswith("Config") else ():
-            if kind in classes:
-                sections.setdefault(section, set()).update(fields_of(kind))
-    return sections

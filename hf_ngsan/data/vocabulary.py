@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..languages import CHARACTERS, ENGLISH, WORDS, caption_units, joining_words, plain, without_punctuation
+from ..languages import CHARACTERS, ENGLISH, UNITS, WORDS, caption_units, joining_words, plain, without_punctuation
 from .errors import DataError
 
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -32,16 +32,11 @@ QUESTION_NORMALIZER = normalizers.Sequence(
         normalizers.Replace(Regex("[-/]"), " "),
     ]
 )
-MIN_SUBWORDS = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())
-"""Number of the special tokens and bytes, which every vocabulary of subwords has."""
 
 
 def words_of(caption: str) -> list[str]:
     """Returns the words of a caption, lower-cased and without punctuation."""
     return NORMALIZER.normalize_str(caption).split()
-
-
-UNITS = ("words", "characters", "subwords")
 
 
 def build_tokenizer(

@@ -3,8 +3,8 @@
 from dataclasses import field
 from typing import Any
 
+from .configuration_contrastive import LOSSES, REDUCTIONS, ContrastiveSettings
 from .configuration_hub import ConfigWithVision, PreTrainedConfig, SubConfigSpec, from_part, lasting_name, strict
-from .contrastive_losses import LOSSES, REDUCTIONS, ContrastiveSettings
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 from .text_encoders import config_of_text_encoder, read_text_config
 

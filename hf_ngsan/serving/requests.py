@@ -1,7 +1,6 @@
 """Requests for captions: images as files of a form or in base64, read within limits, and decoded in threads."""
 
 import asyncio
-import base64
 import io
 import json
 import os
@@ -19,6 +18,7 @@ from ..data.images import FORMATS
 from ..io import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
 from ..loading.pipelines import CaptioningPipeline
 from ..models.image_processing_captioning import least_side_of, load_image
+from ..sharing.endpoint_handler import from_base64
 
 T = TypeVar("T")
 OPTIONS = {"num_beams": 16, "max_new_tokens": MAX_CAPTION_LENGTH}
@@ -38,8 +38,6 @@ MAX_EXIF_BYTES = 2**16
 """Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""
 MAX_SCANS = 100
 """Scans of a JPEG file. Progressive files have about ten; each costs a pass over all pixels, even with few bytes."""
-URL_SAFE = str.maketrans("-_", "+/")
-"""Letters of base64 in URLs (RFC 4648, section 5), which may end without "=", and those in their place."""
 START_OF_SCAN = b"\xff\xda"
 
 
@@ -190,7 +188,7 @@ class RequestReader:
         files: list[bytes] = []
         pixels: list[int] = []
         for place, source in enumerate(sources):
-            content = source if isinstance(source, bytes) else await self.in_thread(from_base64, source, place)
+            content = source if isinstance(source, bytes) else await self.in_thread(content_of, source, place)
             width, height = await self.in_thread(size_of, content, f"image {place}")
             files.append(content)
             pixels.append(width * height)
@@ -222,14 +220,9 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise RequestError(400, f"{name} is {value!r:.60}; it must be {right}.")
 
 
-def from_base64(source: Any, place: int) -> bytes:
-    """Decodes base64, also in lines (RFC 2045), for URLs, and after the head of a data URL."""
-    encoded = str(source)
-    if encoded.startswith("data:"):
-        encoded = encoded.partition(",")[2]
-    encoded = "".join(encoded.split()).translate(URL_SAFE).rstrip("=")
+def content_of(source: Any, place: int) -> bytes:
     try:
-        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+        return from_base64(str(source))
     except ValueError:
         raise RequestError(400, f"Image {place} is no base64; the server reads no URLs and names of files.") from None
 

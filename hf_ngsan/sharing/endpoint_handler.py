@@ -10,7 +10,7 @@ from transformers import pipeline
 
 PARAMETERS = ("num_beams", "max_new_tokens", "num_return_sequences", "length_penalty", "text", "batch_size")
 FILES, NO_FILES = ("image", "video", "frames"), ("visual_features", "visual_boxes", "text")
-MAX_IMAGES = 64
+MAX_IMAGES, URL_SAFE = 64, str.maketrans("-_", "+/")
 TASK: Any = "image-to-text"
 """A task that the checkpoint's configuration defines; the types of transformers lack it."""
 
@@ -55,7 +55,14 @@ def decoded(given: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES))
         return [decoded(frame, place, ()) for frame in given]
     if isinstance(given, str):
         with suppress(ValueError):
-            return base64.b64decode(given.partition(",")[2] if given.startswith("data:") else given, validate=True)
+            return from_base64(given)
     if isinstance(given, bytes | Image):
         return given
     raise ValueError(f"Image {place} is no base64, nor a mapping of {', '.join(keys)}; URLs and files are not read.")
+
+
+def from_base64(text: str) -> bytes:
+    """Decodes base64, also in lines (RFC 2045), for URLs (RFC 4648), and after the head of a data URL."""
+    encoded = text.partition(",")[2] if text.startswith("data:") else text
+    encoded = "".join(encoded.split()).translate(URL_SAFE).rstrip("=")
+    return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)

@@ -5,7 +5,6 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from ..data.contract import ARRAY_COLUMNS, with_arrays
 from ..data.readers import VALIDATION
 from ..data.sampler import generator_of
 from ..data.saved import FeatureCopies, copy_folder, load_saved
-from ..data.vocabulary import UNITS
 from ..extraction.extract import extract_features
 from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageChange, list_rows
 from ..io.folders import is_empty
@@ -29,26 +27,15 @@ from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..models.image_processing_captioning import load_image
 from ..models.modeling_vision import VisionModel
-from ..training.config import ConfigError, DataSettings, setting
+from ..training.config import ConfigError
 from ..training.run import load_split, short_checksum
 from ..visualization import check_matplotlib, save_figure
 from ..visualization.plots import FIGURE_SIDE
+from .settings import AugmentationSettings, CaptionDataSettings
 
 logger = logging.getLogger(__name__)
 
 FEATURES, TRAIN = "features", "train"  # folders in that of a run
-
-
-@dataclass(frozen=True)
-class CaptionDataSettings(DataSettings):
-    """Words and captions for training."""
-
-    tokenizer: str = setting("words", "what captions are divided into; metrics count words", choices=UNITS)
-    language: str = setting("en", "language of the captions, such as de or zh, whose words metrics count")
-    min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
-    max_subwords: int = setting(10_000, "largest vocabulary of tokenizer=subwords", minimum=100)
-    captions_per_image: int = setting(5, "captions drawn per image and epoch; an image is encoded once", minimum=1)
-    max_caption_length: int = setting(20, "longest training caption in tokens; longer ones are cut", minimum=2)
 
 
 def new_tokenizer(captions: Iterable[str], data: CaptionDataSettings) -> PreTrainedTokenizerFast:
@@ -61,16 +48,6 @@ def new_tokenizer(captions: Iterable[str], data: CaptionDataSettings) -> PreTrai
         language=data.language,
         vocab_size=data.max_subwords,
     )
-
-
-@dataclass(frozen=True)
-class CaptioningDataSettings(CaptionDataSettings):
-    """Images, words and captions for training."""
-
-    new_words: int | None = setting(2, "fine-tuning adds words that captions have so often; null = none", minimum=1)
-    image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
-    num_frames: int | None = setting(None, "frames of a clip that is read from a file; null = 8", minimum=1)
-    seconds_per_frame: float | None = setting(None, "instead, a frame every so many seconds of a clip", minimum=0.01)
 
 
 COLUMNS_READ = ("image_id", "file_name", "image", "frames", "video", *ARRAY_COLUMNS)  # names too, for errors
@@ -176,21 +153,6 @@ def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any]
     save_figure(figure, path)
     figure.clear()  # its parts refer to each other, so they would stay in memory for long
     return True
-
-
-@dataclass(frozen=True)
-class AugmentationSettings:
-    """Random changes of the training images of a model with a vision encoder; none by default."""
-
-    smallest_crop: float = setting(1.0, "smallest share of the area of a crop; 1 = no crops", minimum=0.01, maximum=1)
-    flip: float = setting(0.0, "share mirrored, of those whose captions say no side", minimum=0, maximum=1)
-    color_jitter: float = setting(0.0, "largest change of brightness, contrast and saturation", minimum=0, below=1)
-    feature_copies: bool = setting(False, "epochs take copies of features:DIR in turn (hf-ngsan extract --copies)")
-    copies: int | None = setting(2, "changed copies, encoded once by a frozen backbone; null = anew always", minimum=1)
-
-    @property
-    def changes_images(self) -> bool:
-        return self.smallest_crop < 1 or self.flip > 0 or self.color_jitter > 0
 
 
 SIDE = re.compile(r"\b(left|right|leftmost|rightmost)\b", re.IGNORECASE)

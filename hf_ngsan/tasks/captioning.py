@@ -4,9 +4,9 @@ import argparse
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy
 import torch
@@ -25,65 +25,21 @@ from ..metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.modeling_base import vision_encoders
 from ..training.batches import take
-from ..training.config import ConfigError, TrainingConfig, TrainingSettings, setting
+from ..training.config import ConfigError
 from ..training.objectives import self_critical_rewards as rewards
-from ..training.objectives.distillation import DistillationSettings, OnPolicyDistillation
+from ..training.objectives.distillation import OnPolicyDistillation
 from ..training.objectives.policy import Policy
-from ..training.objectives.self_critical import SelfCritical, SelfCriticalSettings
+from ..training.objectives.self_critical import SelfCritical
 from ..training.objectives.teacher_forcing import Distillation, TeacherForcing
 from ..training.task import InputRoles, Stage, Task
 from . import caption_rows
 from .captioning_generation import CaptionEvaluation, evaluate_captioner, load_captioners
 from .captioning_models import GuestSelfCritical, GuestTeacherForcing, new_captioner
-from .new_models import GenerationSettings, checked_generation, generation_settings, report_vocabulary
+from .new_models import checked_generation, generation_settings, report_vocabulary
 from .new_words import fit_new_words
+from .settings import CaptioningConfig
 
 logger = logging.getLogger(__name__)
-
-STAGES = ("xe", "scst", "auto", "distill")
-
-
-@dataclass(frozen=True)
-class CaptioningTrainingSettings(TrainingSettings):
-    """Optimization; the schedule is for teacher forcing."""
-
-    stage: str = setting(
-        "xe", "xe = teacher forcing, scst = self-critical, auto = both, distill = by teachers", choices=STAGES
-    )
-    label_smoothing: float | None = setting(
-        None,
-        "share of the target spread over the vocabulary; null = the model's own (BLIP), else 0",
-        minimum=0,
-        below=1,
-    )
-    word_dropout: float = setting(0.0, "share of the words before each one that become unknown", minimum=0, below=1)
-    consensus_power: float = setting(0.0, "captions count by their consensus, to this power; 0 = alike", minimum=0)
-    teachers: tuple[str, ...] = setting((), "captioners whose words are targets too, of this vocabulary and features")
-    teacher_weight: float = setting(0.5, "share of the teachers in the loss", minimum=0.0, maximum=1.0)
-    teacher_temperature: float = setting(1.0, "softens the probabilities of teachers and captioner", minimum=0.1)
-
-
-@dataclass(frozen=True)
-class CaptioningConfig(TrainingConfig):
-    """The training config of a captioner, whose `vocab_size` and `visual_feature_size` follow from the data."""
-
-    default_model_type: ClassVar[str] = "ngsan"
-
-    data: caption_rows.CaptioningDataSettings = caption_rows.CaptioningDataSettings()
-    augmentation: caption_rows.AugmentationSettings = caption_rows.AugmentationSettings()
-    training: CaptioningTrainingSettings = CaptioningTrainingSettings()
-    evaluation: GenerationSettings = GenerationSettings(metric="cider_d")
-    self_critical: SelfCriticalSettings = SelfCriticalSettings(learning_rate=5e-6, schedule="constant", warmup_epochs=0)
-    distillation: DistillationSettings = DistillationSettings(schedule="cosine")
-
-    def changes_that_break_resuming(self, new: Self) -> list[str]:
-        """A self-critical stage may be added to a run."""
-        changed = super().changes_that_break_resuming(new)
-        if (self.training.stage, new.training.stage) == ("xe", "auto"):
-            changed.remove("training.stage")
-        if self.training.stage == "xe":
-            changed = [key for key in changed if not key.startswith("self_critical.")]
-        return changed
 
 
 CONSENSUS_WEIGHTS = 0.05, 3.0  # our choice: every caption counts, and none more than the others of its image

@@ -27,7 +27,7 @@ from .caption_rows import new_tokenizer
 from .new_words import learn_new_words
 
 if TYPE_CHECKING:
-    from .captioning import CaptioningConfig
+    from .settings import CaptioningConfig
 
 logger = logging.getLogger(__name__)
 

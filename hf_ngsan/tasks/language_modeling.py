@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -15,30 +14,12 @@ from ..data.collator import IGNORED_LABEL
 from ..models.modeling_rstnet_language_model import shift_behind_start
 from ..registry import model_class
 from ..training.batches import map_sharded, take
-from ..training.config import EvaluationSettings, TrainingConfig, TrainingSettings, setting
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.task import Evaluation, InputRoles, Stage, Task, Update
 from . import new_models
-from .caption_rows import CaptionDataSettings, captions_identity, load_rows, new_tokenizer
+from .caption_rows import captions_identity, load_rows, new_tokenizer
 from .new_words import align
-
-
-@dataclass(frozen=True)
-class LanguageModelingTrainingSettings(TrainingSettings):
-    """Optimization."""
-
-    label_smoothing: float = setting(0.0, "share of the target spread over the vocabulary", minimum=0.0, below=1.0)
-
-
-@dataclass(frozen=True)
-class LanguageModelingConfig(TrainingConfig):
-    """The training config of a language model; `vocab_size` of its section `model` follows from the captions."""
-
-    default_model_type: ClassVar[str] = "rstnet_language_model"
-
-    data: CaptionDataSettings = CaptionDataSettings()
-    training: LanguageModelingTrainingSettings = LanguageModelingTrainingSettings()
-    evaluation: EvaluationSettings = EvaluationSettings(metric="perplexity")
+from .settings import LanguageModelingConfig
 
 
 def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:

@@ -3,7 +3,6 @@
 import difflib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.transformers_backbones import check_size, own_image_size
 from ..registry import model_class, own_model_types
-from ..training.config import ConfigError, EvaluationSettings, TrainingConfig, setting, suggestion
+from ..training.config import ConfigError, TrainingConfig, suggestion
+from .settings import GenerationSettings
 
 logger = logging.getLogger(__name__)
 
@@ -133,13 +133,15 @@ def trained_guest(
 
 
 def check_language(config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises a ConfigError for a `data.language` without effect: a trained model keeps that of its tokenizer."""
-    language, own = config.data.language, language_of(tokenizer)
-    if language.partition("-")[0] not in (ENGLISH, own.partition("-")[0]):
-        raise ConfigError(
-            f"data.language={language} has no effect: the trained model writes {own}. Leave it out, or train a new "
-            "model for this language (docs/languages.md)."
-        )
+    """Raises a ConfigError for a language or unit of words without effect: a trained model keeps its tokenizer."""
+    units = tokenizer.init_kwargs.get("units") or "words"
+    for key, usual, own in (("language", ENGLISH, language_of(tokenizer)), ("tokenizer", "words", units)):
+        wanted = getattr(config.data, key)
+        if wanted.partition("-")[0] not in (usual, own.partition("-")[0]):
+            raise ConfigError(
+                f"data.{key}={wanted} has no effect: the trained model writes {own}. Leave it out, or train a new "
+                "model (docs/languages.md)."
+            )
 
 
 def unknown_share(captions: Sequence[str], tokenizer: PreTrainedTokenizerBase, is_trained: bool = True) -> float:
@@ -267,15 +269,6 @@ def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any
     }
     others = generation_keys() - {"num_beams", "length_penalty", "max_new_tokens", "max_length"}
     return chosen | {name: options[name] for name in sorted(others & options.keys()) if options[name] is not None}
-
-
-@dataclass(frozen=True)
-class GenerationSettings(EvaluationSettings):
-    """Generation of texts for the validation split, and the choice of the best model."""
-
-    num_beams: int = setting(3, "width of the beam search", minimum=1)
-    max_new_tokens: int = setting(20, "longest generated text in tokens, its end included", minimum=1)
-    length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
 
 
 def set_generation_defaults(model: PreTrainedModel, settings: GenerationSettings) -> None:

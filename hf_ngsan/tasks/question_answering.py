@@ -4,10 +4,9 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -23,45 +22,14 @@ from ..io.files import with_file_names
 from ..loading.pipelines import VisualQuestionAnsweringPipeline
 from ..loading.provenance import remember_features
 from ..metrics.vqa import answer_scores, normalize_answer, vqa_accuracy
-from ..training import config as settings
 from ..training.batches import map_sharded, take
-from ..training.config import setting
 from ..training.run import short_checksum
 from ..training.task import Evaluation, Objective, Stage, Task
 from ..visualization import plot_question
 from . import caption_rows, new_models
+from .settings import VisualQuestionAnsweringConfig
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class QuestionDataSettings(settings.DataSettings):
-    """Questions, words and answers for training."""
-
-    min_word_count: int = setting(1, "words seen less often in the training questions are unknown words", minimum=1)
-    max_question_length: int = setting(14, "longest question in words; longer ones are cut", minimum=1)
-    min_answer_count: int = setting(9, "training questions of which an answer is the most common one", minimum=1)
-    word_vectors: str | None = setting(None, "first word vectors: GloVe's .txt, or .npy with data.dictionary")
-    dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
-    image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
-
-
-@dataclass(frozen=True)
-class QuestionTrainingSettings(settings.TrainingSettings):
-    """Optimization."""
-
-    train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
-
-
-@dataclass(frozen=True)
-class VisualQuestionAnsweringConfig(settings.TrainingConfig):
-    """The training config of a model whose words, answers and `visual_feature_size` follow from the data."""
-
-    default_model_type: ClassVar[str] = "mcan"
-
-    data: QuestionDataSettings = QuestionDataSettings()
-    training: QuestionTrainingSettings = QuestionTrainingSettings()
-    evaluation: settings.EvaluationSettings = settings.EvaluationSettings(metric="accuracy")
 
 
 def load_questions(spec: str, split: str, with_answers: bool = True, limit: int | None = None) -> Dataset:

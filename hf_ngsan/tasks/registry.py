@@ -21,6 +21,7 @@ from ..training.config import ConfigError, TrainingConfig, suggestion
 from ..training.config import load_training_config as load_training_config_of_class
 from ..training.run import TrainingResult, load_split, run_task
 from ..training.task import Evaluation, InputRoles, Task
+from .settings import OF_NEW_MODELS
 
 TASKS: dict[str, str | type[Task]] = {
     "captioning": "hf_ngsan.tasks.captioning:CaptioningTask",
@@ -61,7 +62,12 @@ def task_class_of(model: Mapping) -> type[Task]:
 
 def load_training_config(path: str | os.PathLike, overrides: Iterable[str] = ()) -> TrainingConfig:
     """Reads a training config, as the class of its task; see [`~hf_ngsan.training.config.load_training_config`]."""
-    return load_training_config_of_class(path, overrides, lambda model: task_class_of(model).config_class)
+    overrides = list(overrides)
+    config = load_training_config_of_class(path, overrides, lambda model: task_class_of(model).config_class)
+    useless = {f"data.{key}" for key in OF_NEW_MODELS}.intersection(text.partition("=")[0] for text in overrides)
+    if useless and "init_from" in config.model:
+        raise ConfigError(f"{min(useless)} has no effect: a trained model keeps its vocabulary. Leave it out.")
+    return config
 
 
 def train(config: TrainingConfig, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 from accelerate import Accelerator
@@ -26,60 +26,12 @@ from ..metrics.retrieval import RECALL_AT, retrieval_metrics, retrieval_ranks
 from ..models.text_encoders import find_text_encoder
 from ..training import config as settings
 from ..training.batches import map_sharded, take
-from ..training.config import setting
-from ..training.objectives.contrastive import Contrastive, ContrastiveSettings
+from ..training.objectives.contrastive import Contrastive
 from ..training.task import Evaluation, Stage, Task
 from . import caption_rows, new_models
 from .new_words import learn_new_words
 from .retrieval_search import embed_images, embed_texts
-
-
-@dataclass(frozen=True)
-class RetrievalDataSettings(caption_rows.CaptioningDataSettings):
-    """Images, words and captions for training."""
-
-    word_vectors: str | None = setting(None, "first word vectors: GloVe's .txt, or .npy with data.dictionary")
-    dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
-
-
-@dataclass(frozen=True)
-class RetrievalTrainingSettings(settings.TrainingSettings):
-    """Optimization; the schedule is for joint training."""
-
-    stage: str = setting("joint", "joint = all weights at once, staged = three stages", choices=("joint", "staged"))
-    own_loss: bool = setting(True, "models of transformers: their own loss; false = that of section contrastive")
-    train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
-    text_learning_rate: float | None = setting(None, "peak of a text encoder of transformers; null = all's", minimum=0)
-
-
-@dataclass(frozen=True)
-class RetrievalEvaluationSettings(settings.EvaluationSettings):
-    """Evaluation and the choice of the best model."""
-
-    folds: int = setting(1, "equal parts whose scores are averaged; 5 of 5,000 images is the 1K protocol", minimum=1)
-
-
-def stage(epochs: int, learning_rate: float) -> settings.ScheduleSettings:
-    """Returns the schedule of one of the three stages of Park et al. 2020, section 3.5."""
-    return settings.ScheduleSettings(epochs=epochs, learning_rate=learning_rate, schedule="constant", warmup_epochs=0)
-
-
-@dataclass(frozen=True)
-class RetrievalConfig(settings.TrainingConfig):
-    """The training config of a dual encoder, whose vocabulary and `visual_feature_size` follow from the data."""
-
-    default_model_type: ClassVar[str] = "mhsan"
-
-    data: RetrievalDataSettings = RetrievalDataSettings(captions_per_image=1, max_caption_length=40)
-    augmentation: caption_rows.AugmentationSettings = caption_rows.AugmentationSettings()
-    contrastive: ContrastiveSettings = ContrastiveSettings(diversity_weight=0.1)
-    training: RetrievalTrainingSettings = RetrievalTrainingSettings()
-    # the last projection of the image encoder alone; then also the text encoder; then all, the vision encoder included
-    projection_stage: settings.ScheduleSettings = stage(4, 0.005)
-    text_stage: settings.ScheduleSettings = stage(15, 0.0005)
-    image_stage: settings.ScheduleSettings = stage(40, 0.00005)
-    evaluation: RetrievalEvaluationSettings = RetrievalEvaluationSettings(metric="rsum")
-
+from .settings import RetrievalConfig
 
 ONLY_OURS = (
     *(f"data.{key}" for key in ("min_word_count", "new_words", "max_caption_length", "image_size", "language")),

@@ -3,10 +3,9 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,17 +18,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..data import DataError, EpochSampler, TokenSampler, load_data
 from ..data.collator import IGNORED_LABEL
 from ..data.parallel_text import SIDES, name_lines
-from ..data.vocabulary import MIN_SUBWORDS, build_subword_tokenizer
+from ..data.vocabulary import build_subword_tokenizer
 from ..io.files import write_output
 from ..models.captioning import WordGenerationMixin
 from ..models.text_scores import TextScores, text_scores
 from ..training import config as settings
 from ..training.batches import map_sharded
-from ..training.config import setting
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.run import short_checksum
 from ..training.task import Evaluation, InputRoles, Stage, Task
 from . import new_models
+from .settings import TranslationConfig
 
 logger = logging.getLogger(__name__)
 
@@ -48,37 +47,6 @@ def score_translations(
         scores[name] = metric.corpus_score(list(predictions), [list(references)]).score
         signatures[name] = str(metric.get_signature())
     return scores, signatures
-
-
-@dataclass(frozen=True)
-class TranslationDataSettings(settings.DataSettings):
-    """Sentences for training, and their subwords."""
-
-    vocab_size: int = setting(10_000, "subwords of both languages, special tokens included", minimum=MIN_SUBWORDS)
-    max_length: int = setting(256, "longest sentence in tokens that is trained on or translated", minimum=2)
-
-
-@dataclass(frozen=True)
-class TranslationTrainingSettings(settings.TrainingSettings):
-    """Optimization."""
-
-    batch_tokens: int | None = setting(4096, "tokens per update, on the longer side; null = by batch_size", minimum=1)
-    label_smoothing: float = setting(0.1, "share of the target spread over the vocabulary", minimum=0.0, below=1.0)
-
-
-@dataclass(frozen=True)
-class TranslationConfig(settings.TrainingConfig):
-    """The training config of a translator; `vocab_size` of its section `model` follows from the data."""
-
-    default_model_type: ClassVar[str] = "nsa_transformer"
-
-    data: TranslationDataSettings = TranslationDataSettings(spec="parallel:data,source=en,target=de")
-    training: TranslationTrainingSettings = TranslationTrainingSettings(  # of Transformer-Base (Vaswani et al. 2017)
-        learning_rate=7e-4, schedule="inverse_sqrt", warmup_updates=4000, adam_epsilon=1e-9
-    )
-    evaluation: new_models.GenerationSettings = new_models.GenerationSettings(
-        metric="bleu", num_beams=4, max_new_tokens=128, length_penalty=0.6
-    )
 
 
 def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:

@@ -28,6 +28,7 @@ import yaml
 from ..io import MAX_INTEGER
 from ..io.files import write_text_atomically
 from ..io.packaged import find_config
+from ..models.configuration_contrastive import ContrastiveSettings as ContrastiveSettings  # one of the sections
 
 WITH_LORA = "with_lora"
 RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."
@@ -130,6 +131,41 @@ class LoraSettings:
     alpha: float = setting(16.0, "scale of the adapters, divided by rank", minimum=0.0)
     dropout: float = setting(0.0, "dropout of the inputs of A", minimum=0.0, below=1.0)
     target_modules: tuple[str, ...] = setting((), "ends of the names of linear layers; [] = all but the output layer")
+
+
+@dataclass(frozen=True)
+class DistillationSettings(ScheduleSettings):
+    """Settings of the stage `distill`; section `training` has the batch and the teachers."""
+
+    images: str | None = setting(None, "dataset of the training images, captions or not; null = data.spec")
+    samples_per_image: int = setting(5, "captions drawn for each image", minimum=1)
+    temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
+    max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
+
+
+@dataclass(frozen=True)
+class SelfCriticalSettings(ScheduleSettings):
+    """Settings of the stage `scst`: how captions are drawn, rewarded and compared; section `training` has the batch."""
+
+    decoding: str = setting("sample", "how captions are drawn: sample or beam", choices=("sample", "beam"))
+    samples_per_image: int = setting(5, "captions drawn for each image; the width of the beam search", minimum=1)
+    temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
+    top_p: float = setting(1.0, "sampling keeps the likeliest words with this probability; 1 = all", minimum=1e-3)
+    max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
+    baseline: str = setting(
+        "leave_one_out", "a reward: greedy, mean or leave_one_out", choices=("greedy", "mean", "leave_one_out")
+    )
+    dropout: bool = setting(False, "log-probabilities are taken with dropout; captions are drawn without it")
+    freeze_encoder: bool = setting(False, "only the decoder is trained, which is faster")
+    cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
+    bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
+    meteor_weight: float = setting(0.0, "weight of METEOR (0 to 1) in the reward; needs the extra eval", minimum=0.0)
+    clip_score_model: str | None = setting(None, "dual encoder whose CLIPScore (0 to 2.5) is a reward; null = none")
+    clip_score_weight: float = setting(1.0, "weight of that CLIPScore in the reward", minimum=0.0)
+    end_token_in_reward: bool = setting(True, "the end token is a word in CIDEr-D, BLEU-4 and document frequencies")
+    bad_ending_penalty: float = setting(0.0, "off the reward of an ending like 'a' or 'of', or of none", minimum=0.0)
+    reward_function: str | None = setting(None, "package.module:function of (captions, references); null = none")
+    reward_function_weight: float = setting(1.0, "weight of that function in the reward")
 
 
 @dataclass(frozen=True)

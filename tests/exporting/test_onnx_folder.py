@@ -101,6 +101,7 @@ def test_options_that_need_more_take_pytorch(monkeypatch):
         "--num-beams 2 --json --output captions.jsonl --skip-errors --limit 1 --batch-size 2": True,
         "--max-new-tokens 3 --debug": True,
         "--engine torch": False,
+        "--engine onnx": True,
         "--scores": True,
         "--generate length_penalty=0": False,
         "--text a": False,

@@ -5,18 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hf_ngsan.registry import MODEL_TYPES
 from hf_ngsan.reproduction import PAPERS, UnknownTableError, find_table, make_plan
 from hf_ngsan.tasks import load_training_config
 from tests.tables import each_row
 
 TABLES = [(paper, number) for paper, file in PAPERS.items() for number in yaml.safe_load(file.read_text())["tables"]]
-
-
-def configuration_of(config):
-    """The model's configuration with all its defaults, sizes aside."""
-    kind = MODEL_TYPES[config.model["model_type"]].configuration()
-    return kind(**{key: value for key, value in config.model.items() if key not in ("model_type", "init_from")})
 
 
 @each_row(("paper", "number"), TABLES)

@@ -25,7 +25,7 @@ from .files import with_named_images, with_own_files
 IMAGE_NAMES = ("image", "img", "images", "picture", "photo", "jpg", "jpeg", "png", "bytes", "image_bytes")
 CAPTION_NAMES = ("captions", "caption", "sentences", "sentence", "texts", "text", "descriptions", "description", "txt")
 NUMBERED_NAMES = (*CAPTION_NAMES, "comments", "comment")
-CAPTION_COLUMN = re.compile(rf"({'|'.join(NUMBERED_NAMES)})(?:[_. ]?(\d+))?")
+CAPTION_COLUMN = re.compile(rf"({'|'.join(NUMBERED_NAMES)})(?:[_. -]?(\d+))?")
 ID_NAMES = ("image_id", "imageid", "img_id", "imgid", "coco_id", "cocoid")
 FILE_NAMES = ("file_name", "filename", "image_name", "image_file", "image_path", "img_path", "file_path", "filepath")
 TYPES = {
@@ -101,16 +101,15 @@ def find_image_column(dataset: Dataset, source: str) -> str:
 
 def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
     """Finds the columns of the first name in `CAPTION_NAMES`, such as `caption`, `caption_1`, and warns of others."""
-    found: list[tuple[int, int, str]] = []  # place of the name, number at its end, column
-    for name, kind in dataset.features.items():
-        match = CAPTION_COLUMN.fullmatch(name.lower())
-        if match and is_text_or_list(kind) and (match[2] or match[1] in CAPTION_NAMES):
-            found.append((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name))
-    found.sort()
-    chosen = [name for place, _, name in found if place == found[0][0]]
-    if others := [name for _, _, name in found if name not in chosen]:
-        every = "+".join([*chosen, *others])
-        warn(f"{source}: captions are read from {', '.join(chosen)} only; captions={every} also reads {others[0]}.")
+    texts = [name for name, kind in dataset.features.items() if is_text_or_list(kind)]
+    matches = [(match, name) for name in texts if (match := CAPTION_COLUMN.fullmatch(name.lower()))]
+    found = sorted((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name) for match, name in matches)
+    places = [place for place, number, _ in found if number >= 0 or NUMBERED_NAMES[place] in CAPTION_NAMES]
+    chosen = [name for place, _, name in found if place == min(places, default=None)]
+    candidates = [*(name for _, _, name in found), *(name for name in texts if "caption" in name.lower())]
+    if others := [name for name in dict.fromkeys(candidates) if name not in chosen]:
+        every, read = "+".join([*chosen, *others]), f"from {', '.join(chosen)} only" if chosen else "from no column"
+        warn(f"{source}: captions are read {read}; captions={every} also reads {others[0]}.")
     return chosen
 
 

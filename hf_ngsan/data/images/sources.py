@@ -86,6 +86,11 @@ def column_of_splits(parts: Mapping[str, Dataset], source: str) -> list[str] | N
     if "" in names:
         which = f"{names.count('')} of {len(names)} rows, row {names.index('')} first,"
         raise DataError(f"{source}: {which} have no split; write train, {VALIDATION} or test into the column 'split'.")
+    return one_validation(names)
+
+
+def one_validation(names: list[str]) -> list[str]:
+    """Returns names of splits, with one name for the validation split if it has several."""
     several = len({VALIDATION, *OTHER_NAMES}.intersection(names)) > 1
     return [VALIDATION if several and name in OTHER_NAMES else name for name in names]
 
@@ -189,8 +194,8 @@ def files_of_splits(folder: Path) -> dict[str, list[str]]:
     if others:  # besides archives, which may hold the images of a table
         warn(f"{folder}: {read[0]} is read, and others of its kind; {len(others)} files are left out: {others[0]}, …")
     parts: dict[str, list[str]] = {}
-    for name in read:
-        parts.setdefault(split_of_file(name), []).append(name)
+    for name, split in zip(read, one_validation(list(map(split_of_file, read))), strict=True):
+        parts.setdefault(split, []).append(name)
     if len(parts) > 1 and "" in parts:
         raise DataError(
             f"{folder} has files of splits ({', '.join(filter(None, parts))}) and files whose names have none,"
@@ -313,9 +318,10 @@ def read_folder(folder: Path, suffixes: tuple[str, ...] = SUFFIXES, links: bool 
 def splits_of(names: list[str], folder: Path) -> dict[str, list[str]]:
     """Returns names of images and metadata by split, see [`read_folder`]."""
     parts: dict[str, list[str]] = {}
-    for name in names:
-        first, inside, _ = name.partition("/")
-        parts.setdefault(first.lower() if inside and first.lower() in SPLIT_FOLDERS else "", []).append(name)
+    folders = [name.lower().partition("/") for name in names]
+    splits = [first if inside and first in SPLIT_FOLDERS else "" for first, inside, _ in folders]
+    for name, split in zip(names, one_validation(splits), strict=True):
+        parts.setdefault(split, []).append(name)
     outside = parts.pop("", [])
     if not outside:
         return parts
@@ -378,7 +384,7 @@ def read_metadata(folder: Path, names: list[str], own: OwnFiles) -> dict[str, li
 def read_csv(file: Path) -> list[dict[str, Any]]:
     with open(file, encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text, strict=True, skipinitialspace=True)
-        names = list(reader.fieldnames or [])
+        names = [name.strip() for name in reader.fieldnames or []]
         for place, name in enumerate(names):
             if name and name in names[:place]:
                 if name.lower() not in CAPTION_NAMES:

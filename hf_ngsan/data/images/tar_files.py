@@ -1,6 +1,7 @@
 """WebDataset: tar files with an image `KEY.jpg` and its captions `KEY.txt` or `KEY.json` for each key."""
 
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -15,6 +16,7 @@ from datasets.utils.file_utils import xopen
 
 from ..errors import DataError, naming_damage
 from ..prepared import Rows, fingerprint, prepare
+from .rows import warn
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 """Compressed files are named in an error; left out, their images would be missed."""
@@ -42,7 +44,9 @@ def open_tar_files(places: Mapping[Any, Sequence[str]], streaming: bool) -> dict
 
 
 def samples_of(places: list[str]) -> Iterator[dict[str, Any]]:
-    """Yields the samples of tar files, in the order of their first members; nothing is unpacked to the disk."""
+    """Yields the samples of tar files, in the order of their first members; nothing is unpacked to the disk. A warning
+    names the members that are not read."""
+    left_out = set[str]()
     for place in places:
         with local_file(place) as path:
             samples = members_by_key(path, place)
@@ -54,7 +58,12 @@ def samples_of(places: list[str]) -> Iterator[dict[str, Any]]:
                         raise DataError(f"{place}, {key} has {len(images)} images; it must have one, of {listed}.")
                     member = members[images[0]]
                     image = {"bytes": read_member(file, member), "path": member.name}
-                    yield {"image": image, "captions": captions_of(file, members, place), "file_name": member.name}
+                    captions, read = captions_of(file, members, place)
+                    left_out |= members.keys() - {images[0], *read}
+                    yield {"image": image, "captions": captions, "file_name": member.name}
+    if left_out:
+        folder, listed = os.path.dirname(places[0]), ", ".join(f"KEY.{suffix}" for suffix in sorted(left_out))
+        warn(f"{folder}: captions are read from KEY.txt or KEY.json; other members are left out: {listed:.200}.")
 
 
 @contextmanager
@@ -105,9 +114,13 @@ def refuse_more(path: Path, end: int, name: str) -> None:
             chunk = file.read(2**20)
 
 
-def captions_of(file: IO[bytes], members: Mapping[str, tarfile.TarInfo], name: str) -> list[str]:
-    """Returns the captions of the first member with any: the lines of a text, or the value of a key of a JSON."""
+def captions_of(file: IO[bytes], members: Mapping[str, tarfile.TarInfo], name: str) -> tuple[list[str], list[str]]:
+    """Returns the lines of all texts, or without any the value of a key of a JSON; and the suffixes that were read."""
+    found, read = list[str](), list[str]()
     for suffix in (suffix for suffix in (*TEXT_SUFFIXES, "json") if suffix in members):
+        if suffix == "json" and found:
+            break
+        read.append(suffix)
         where = f"{name}, {members[suffix].name}"
         with naming_damage(where):
             text = read_member(file, members[suffix]).decode("utf-8-sig")
@@ -119,10 +132,11 @@ def captions_of(file: IO[bytes], members: Mapping[str, tarfile.TarInfo], name: s
             captions = [value] if isinstance(value, str) else value or []
             if isinstance(captions, list) and all(isinstance(caption, str) for caption in captions):
                 if words := [" ".join(caption.split()) for caption in captions if caption.strip()]:
-                    return words
+                    found += [caption for caption in words if caption not in found]
+                    break
             elif isinstance(document, dict):
                 raise DataError(f"{where}: captions are {value!r:.60}; they must be a text or a list of texts.")
-    return []
+    return found, read
 
 
 def read_member(file: IO[bytes], member: tarfile.TarInfo) -> bytes:

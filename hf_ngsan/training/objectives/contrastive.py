@@ -8,8 +8,9 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from ...models.contrastive_losses import ContrastiveSettings, penalties_of
+from ...models.configuration_contrastive import ContrastiveSettings
 from ...models.contrastive_losses import losses_of as losses_of_pairs
+from ...models.contrastive_losses import penalties_of
 from ..batches import MicroBatch
 from ..task import Objective, Update
 

@@ -1,24 +1,12 @@
 """On-policy distillation, on captions that the captioner draws itself: any images serve (Agarwal et al. 2024)."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...data.collator import IGNORED_LABEL
-from ..config import ScheduleSettings, setting
 from ..task import Objective, Update
 from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
-
-
-@dataclass(frozen=True)
-class DistillationSettings(ScheduleSettings):
-    """Settings of the stage `distill`; section `training` has the batch and the teachers."""
-
-    images: str | None = setting(None, "dataset of the training images, captions or not; null = data.spec")
-    samples_per_image: int = setting(5, "captions drawn for each image", minimum=1)
-    temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
-    max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
 
 
 class OnPolicyDistillation(Objective):

@@ -14,7 +14,6 @@ biased whatever the baseline.
 
 import math
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,37 +23,13 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
 from ..batches import MicroBatch
-from ..config import ScheduleSettings, setting
+from ..config import SelfCriticalSettings
 from ..task import Objective, Update
 from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
 from .self_critical_rewards import CaptionRewards
 
 MAX_BAD_ENDINGS = 0.05  # share above which training warns; of COCO's references 1.4% end badly
-BASELINES = ("greedy", "mean", "leave_one_out")
 COLLAPSE = 2.0  # nats per word that references may lose (7 times less likely) while the reward rises without a warning
-
-
-@dataclass(frozen=True)
-class SelfCriticalSettings(ScheduleSettings):
-    """Settings of the stage `scst`: how captions are drawn, rewarded and compared; section `training` has the batch."""
-
-    decoding: str = setting("sample", "how captions are drawn: sample or beam", choices=("sample", "beam"))
-    samples_per_image: int = setting(5, "captions drawn for each image; the width of the beam search", minimum=1)
-    temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
-    top_p: float = setting(1.0, "sampling keeps the likeliest words with this probability; 1 = all", minimum=1e-3)
-    max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
-    baseline: str = setting("leave_one_out", "a reward: greedy, mean or leave_one_out", choices=BASELINES)
-    dropout: bool = setting(False, "log-probabilities are taken with dropout; captions are drawn without it")
-    freeze_encoder: bool = setting(False, "only the decoder is trained, which is faster")
-    cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
-    bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
-    meteor_weight: float = setting(0.0, "weight of METEOR (0 to 1) in the reward; needs the extra eval", minimum=0.0)
-    clip_score_model: str | None = setting(None, "dual encoder whose CLIPScore (0 to 2.5) is a reward; null = none")
-    clip_score_weight: float = setting(1.0, "weight of that CLIPScore in the reward", minimum=0.0)
-    end_token_in_reward: bool = setting(True, "the end token is a word in CIDEr-D, BLEU-4 and document frequencies")
-    bad_ending_penalty: float = setting(0.0, "off the reward of an ending like 'a' or 'of', or of none", minimum=0.0)
-    reward_function: str | None = setting(None, "package.module:function of (captions, references); null = none")
-    reward_function_weight: float = setting(1.0, "weight of that function in the reward")
 
 
 class SelfCritical(Objective):

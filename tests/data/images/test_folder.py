@@ -76,6 +76,8 @@ def test_folders_directly_below_the_root_are_splits_with_everything_in_them(tmp_
     folder = write(tmp_path / "photos", *names)
     for split, found in (("train", names[:2]), ("val", names[2:3]), ("test", names[3:])):
         assert load_data(f"images:{folder}", split)["file_name"][:] == found, split
+    both = write(tmp_path / "both", "train/1.png", "val/2.png", "dev/3.png")
+    assert load_data(f"images:{both}", "validation")["file_name"][:] == ["dev/3.png", "val/2.png"]
     write_image_folder(folder / "val", [{"file_name": "photo_1.png", "caption": "a dog"}], ".csv", range(1, 2))
     (folder / "Validation").rename(tmp_path / "gone")
     assert captions_by_name(folder, "validation", ",streaming=true") == {"val/photo_1.png": ["a dog"]}
@@ -116,6 +118,8 @@ def test_captions_of_metadata_are_read_as_they_are(tmp_path):
 TABLES = {
     "repeated.csv": ("file_name,caption,caption,caption\n0.png,a,b,c\n", ["a", "b", "c"], []),
     "beside.csv": ("file_name,caption_2,caption\n0.png,b,a\n", ["a", "b"], []),
+    "spelled.csv": ("file_name , comment ,comment-1\n0.png,a,b\n", ["a", "b"], []),
+    "language.csv": ("file_name,caption,caption_de\n0.png,a,ein\n", ["a"], ["captions=caption+caption_de"]),
     "stems.csv": ("file_name,text,caption_1\n0.png,a street sign,a\n", ["a"], ["captions=caption_1+text"]),
     "twice.jsonl": (
         '{"file_name": "0.png", "captions": ["a", "b"]}\n{"file_name": "0.png", "captions": ["c"]}\n',

@@ -56,6 +56,7 @@ SAMPLES = {
     "a JSON of something else": ({"0.tar": {"1.jpg": JPEG, "1.json": in_json([{"id": 3}])}}, [()]),
     "an empty text beside a JSON": ({"0.tar": {**jpeg(1, " "), "1.json": in_json({"caption": "a"})}}, [("a",)]),
     "null before the key": ({"0.tar": {"1.jpg": JPEG, "1.json": in_json({"captions": None, "text": "a"})}}, [("a",)]),
+    "two texts": ({"0.tar": {**jpeg(1, "a\na"), "1.caption": b"b\na"}}, [("a", "a", "b")]),
     "upper case": ({"0.tar": {"1.JPG": JPEG, "1.TXT": b"a"}, "1.tar": {"2.Jpg": JPEG, "2.Json": b'["b"]'}}, A_AND_B),
     "captions behind all images": ({"0.tar": {"1.jpg": JPEG, "2.jpg": JPEG, "2.txt": b"b", "1.txt": b"a"}}, A_AND_B),
     "equal keys in two shards": ({"0.tar": jpeg(1), "1.tar": jpeg(1, "b")}, A_AND_B),
@@ -134,6 +135,14 @@ def test_images_without_captions_are_counted(tmp_path, cache):
         for keys in ("", ",streaming=true"):
             with pytest.warns(UserWarning, match="1 of 3"):
                 assert load_data(f"images:{folder}{keys}", "train")["captions"][:] == [["a"], ["b"]], name
+
+
+def test_members_that_are_not_read_are_named(tmp_path, cache):
+    members = jpeg(1) | {"1.json": in_json({"caption": "b"}), "1.en.txt": b"c"} | jpeg(2)
+    folder = write_shards(tmp_path / "shards", {"0.tar": members, "1.tar": jpeg(3) | {"3.json": b"{}"}})
+    for keys in ("", ",streaming=true"):
+        with pytest.warns(UserWarning, match=r"KEY\.en\.txt, KEY\.json"):
+            assert load_data(f"images:{folder}{keys}", "train")["captions"][:] == [["a"]] * 3
 
 
 def test_no_member_is_lost_without_a_word(tmp_path, cache):

@@ -114,7 +114,7 @@ def test_nothing_after_the_end_matters_nor_the_company_of_other_captions(samples
 
     plain = rewards(batch(lambda n: [PAD] * n), images)
     noisy = rewards(batch(lambda n: data.draw(st.lists(anything, min_size=n, max_size=n))), images)
-    torch.testing.assert_close(noisy, plain, rtol=0, atol=0)
+    torch.testing.assert_close(noisy, plain)
     order = torch.tensor(data.draw(st.permutations(range(len(samples)))))
     torch.testing.assert_close(rewards(batch(lambda n: [PAD] * n)[order], images[order]), plain[order])
     alone = torch.cat([rewards(torch.tensor([[*words, END]]), torch.tensor([row])) for row, words in samples])
