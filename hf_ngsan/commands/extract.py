@@ -60,8 +60,7 @@ def run(options: argparse.Namespace) -> None:
     images = find_images(options)
     model, image_processor = load_vision(options.backbone, **vision_fields(options, images))
     if options.boxes is not None:
-        chosen = {name: getattr(model.config, name) for name in ("num_regions", "score_threshold")}
-        images = images.with_boxes(options.boxes, **chosen, skip_errors=options.skip_errors)
+        images = images.with_boxes(options.boxes, model.config, options.skip_errors)
     accelerator = extraction_accelerator()
     with accelerator.main_process_first():
         use_engine(model.to(accelerator.device), image_processor, options.engine)

@@ -123,7 +123,7 @@ class VisionModel(HubPreTrainedModel):
                 expected = "pixel_values (batch_size, num_frames, 3, height, width) of one size and no boxes"
                 raise ValueError(f"This vision encoder takes clips, {expected}; not {tuple(pixel_values.shape)}.")
             frames, pixel_values = pixel_values.shape[:2], pixel_values.flatten(0, 1)
-        elif self.config.kind == "boxes":
+        elif self.config.kind == "boxes" or (self.config.kind == "grid" and visual_boxes is not None):
             visual_boxes, attention_mask = self.with_whole_image(visual_boxes, attention_mask)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
         see: Any = self.see_grid
@@ -154,8 +154,8 @@ class VisionModel(HubPreTrainedModel):
         """Appends the whole image to the boxes of images that have none, or of all with `with_whole_image`."""
         if boxes is None:
             raise ValueError(
-                "This vision encoder needs boxes of each image: visual_boxes, of the processor or pipeline boxes= in "
-                "pixels, of hf-ngsan caption --boxes FILE."
+                "This model needs the boxes of each image: give boxes in pixels to its processor or, with the image, "
+                "to its pipeline, or --boxes FILE to hf-ngsan caption."
             )
         mask = boxes.new_ones(boxes.shape[:2], dtype=torch.long) if mask is None else mask
         is_added = ~mask.bool().any(1) | self.config.with_whole_image
