@@ -35,11 +35,18 @@ class ImageBoxes:
     """Boxes of one image with their labels and scores, and what tells the image."""
 
     corners: np.ndarray  # `(N, 4)` float32: x1, y1, x2, y2, in pixels of the upright image unless `size` is `SHARES`
-    labels: np.ndarray  # of strings
     scores: np.ndarray
+    labels: np.ndarray  # of strings
     size: tuple[int, int] | None = None  # width and height of the image, if they are known
     name: str | None = None  # of its file
     image_id: int | str | None = None
+
+    @classmethod
+    def of(cls, corners: Any, scores: Any, labels: Any, *of_image: Any) -> "ImageBoxes":
+        """Makes the boxes of an image from arrays, tensors or lists."""
+        plain = [of if isinstance(of, (list, tuple)) else of.tolist() for of in (corners, scores, labels)]
+        arrays = np.array(plain[0], np.float32).reshape(-1, 4), np.array(plain[1], float)
+        return cls(*arrays, np.array([*map(str, plain[2])], object), *of_image)
 
     def only(self, places: np.ndarray) -> "ImageBoxes":
         return replace(self, corners=self.corners[places], labels=self.labels[places], scores=self.scores[places])
@@ -77,7 +84,7 @@ class ImageBoxes:
         return stamp_of_content(content.encode(), 0)
 
 
-NO_BOXES = ImageBoxes(np.zeros((0, 4), np.float32), np.array([], object), np.array([]))
+NO_BOXES = ImageBoxes.of([], [], [])
 
 
 def boxes_of_images(
@@ -161,12 +168,11 @@ def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
             corners, score = [], math.nan
         if not math.isfinite(sum(corners) + score):
             raise DataError(f"{where}: {values!r:.80} are not the four numbers of a box and, perhaps, a score.")
-        by_image[image].append((corners, label, score))
-    found = []
-    for (name, image_id, size), of_image in by_image.items():
-        columns = zip((np.float32, object, float), zip(*of_image, strict=True), strict=True)
-        arrays = [np.array(column, dtype) for dtype, column in columns]
-        found.append(ImageBoxes(*arrays, size, name if isinstance(name, str) else None, image_id))
+        by_image[image].append((corners, score, label))
+    found = [
+        ImageBoxes.of(*zip(*rows_of_image, strict=True), size, name if isinstance(name, str) else None, image_id)
+        for (name, image_id, size), rows_of_image in by_image.items()
+    ]
     are_shares = max((boxes.corners.max() for boxes in found), default=0) <= 2
     return [replace(boxes, size=SHARES) if are_shares else boxes for boxes in found]
 

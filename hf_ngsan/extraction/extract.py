@@ -127,9 +127,9 @@ def extract_features(
     accelerator = accelerator or extraction_accelerator()
     folder, begin = FeatureFolder(output), time.perf_counter()
     lock = lock_of(folder.path, "extraction")
-    if (model.config.kind == "boxes") != (images.boxes is not None) + (detector is not None):
+    if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
         raise ExtractionError(f"{name}: boxes of a file or a detector go with a vision encoder of kind boxes alone.")
-    if images.boxes is not None and change is not None:
+    if images.boxes and change is not None:
         raise ExtractionError("Images with boxes of a file are not changed: their boxes would stay where they are.")
 
     def plan() -> tuple[list[Chunk], dict, int]:
@@ -178,18 +178,15 @@ def extract_features(
             try:
                 for batch in islice(prepared, len(chunk.batches)):
                     stamps |= {str(images.images[place].image_id): stamp for place, stamp in batch.stamps.items()}
-                    if images.boxes is not None:
-                        ids = {place: images.images[place].image_id for place in batch.positions}
-                        stamps |= {f"boxes {image_id}": images.boxes[place].stamp for place, image_id in ids.items()}
+                    for place in batch.positions if images.boxes else ():
+                        stamps[f"boxes {images.images[place].image_id}"] = images.boxes[place].stamp
                     for place, reason in batch.unreadable:
                         if not skip_errors:
                             raise ExtractionError(f"{reason} {SKIP_ERRORS}")
                         image = images.images[place]
                         unread.append({"image_id": image.image_id, "file_name": image.file_name, "reason": reason})
-                    boxes = images.boxes and [images.boxes[place] for place in batch.positions]
-                    if detector is not None and batch.positions:
-                        boxes = [found.surest(model.config) for found in found_by(detector, batch)]
-                    for row in rows_of_batch(model, images, split, description, batch, boxes, skip_errors):
+                    boxes = boxes_of_batch(images, batch, detector, model.config, skip_errors)
+                    for row in rows_of_batch(model, images, split, description, batch, boxes):
                         shard.write(row)
                 if shard.num_rows or not chunk.is_retry:
                     shard.commit(unread, stamps)
@@ -214,19 +211,15 @@ def rows_of_batch(
     split: str | None,
     description: Mapping,
     batch: PreparedBatch,
-    boxes: Sequence[ImageBoxes] | None,
-    skip_errors: bool,
+    boxes: Sequence[ImageBoxes],
 ) -> Iterator[dict]:
     if not batch.positions:
         return
     listed = [images.images[position] for position in batch.positions]
-    if boxes is not None:
-        known = zip(boxes, batch.sizes, listed, strict=True)
-        boxes = [of.fitted(*size, image.file_name, skip_errors) for of, size, image in known]
-        batch.inputs.update(pad_visual_inputs(visual_boxes=[of.corners for of in boxes]))
-    encoded_images = encoded(model, batch.inputs, description["dtype"], [image.file_name for image in listed])
+    inputs = batch.inputs | pad_visual_inputs(visual_boxes=[of_image.corners for of_image in boxes])
+    encoded_images = encoded(model, inputs, description["dtype"], [image.file_name for image in listed])
     for place, (image, (width, height), seen) in enumerate(zip(listed, batch.sizes, encoded_images, strict=True)):
-        if boxes is not None:  # the whole image and cells follow them
+        if boxes:  # the whole image and cells follow them
             labels, scores = boxes[place].labels, boxes[place].scores
             rest = len(seen["visual_boxes"]) - len(labels)
             seen |= {"objects": [*labels, *[""] * rest], "object_scores": [*scores, *[1.0] * rest]}
@@ -243,18 +236,19 @@ def rows_of_batch(
         yield check_row(row, where=image.file_name, feature_size=description["feature_size"])
 
 
-def found_by(detector: Callable[[list], Any], batch: PreparedBatch) -> list[ImageBoxes]:
-    """Returns the boxes that a detector finds in the images of a batch."""
-    found = detector(batch.pictures)
-    triples = [*zip(*found, strict=True)] if isinstance(found, tuple) else [*found]
-    if len(triples) != len(batch.pictures):
-        raise ExtractionError(f"The detector returned boxes of {len(triples)} images, not of {len(batch.pictures)}.")
-    of_images = []
-    for triple in triples:
-        corners, scores, labels = (values.tolist() if hasattr(values, "tolist") else values for values in triple)
-        columns = numpy.array([*map(str, labels)], object), numpy.array(scores, float)
-        of_images.append(ImageBoxes(numpy.array(corners, numpy.float32).reshape(-1, 4), *columns))
-    return of_images
+def boxes_of_batch(
+    images: ImageList, batch: PreparedBatch, detector: Callable | None, settings: Any, skip_errors: bool
+) -> list[ImageBoxes]:
+    """Returns the boxes of the images of a batch, of their file or found by a detector, if there is one of these."""
+    boxes = [images.boxes[place] for place in batch.positions if images.boxes]
+    if detector is not None and batch.pictures:
+        found = detector(batch.pictures)
+        triples = [*zip(*found, strict=True)] if isinstance(found, tuple) else found
+        boxes = [ImageBoxes.of(*triple).surest(settings) for triple in triples]
+        if len(boxes) != len(batch.pictures):
+            raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not of {len(batch.pictures)}.")
+    known = zip(boxes, batch.sizes, batch.positions, strict=False)
+    return [of.fitted(*size, images.images[place].file_name, skip_errors) for of, size, place in known]
 
 
 def encoded(
@@ -342,7 +336,7 @@ def refuse_other_images(
             if row.get(field) != value:
                 raise ExtractionError(f"{where} has {field} {value!r}, but {row.get(field)!r} in the output folder.")
         boxes = stamps.get(f"boxes {image.image_id}")
-        if images.boxes is not None and boxes != images.boxes[place].stamp:
+        if images.boxes and boxes != images.boxes[place].stamp:
             raise ExtractionError(f"{where} had other boxes when its features were extracted; choose another output.")
         if stamp is not None and not images.is_unchanged(place, stamp):
             raise ExtractionError(f"{where} changed since its features were extracted; choose another output folder.")

@@ -62,7 +62,7 @@ class ImageList:
     rows: "datasets.Dataset | None" = None  # with a column `image`, `video` or `frames`, if the source is a dataset
     has_captions: bool = False  # whether every image has captions
     notes: tuple[str, ...] = ()  # sentences about images that were left out
-    boxes: tuple[ImageBoxes, ...] | None = None  # of each image
+    boxes: tuple[ImageBoxes, ...] = ()  # of each image, if they have some
 
     def __len__(self) -> int:
         return len(self.images)

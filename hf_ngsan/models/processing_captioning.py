@@ -267,8 +267,7 @@ def as_arrays(arrays: Arrays, name: str, may_be_empty: bool = False) -> list[np.
 
 
 def as_array(array: Any, name: str, may_be_empty: bool = False) -> np.ndarray:
-    """Returns the array of an image, float32; raises a ValueError for values that are not finite, or without rows,
-    which boxes of an image may be."""
+    """Returns the array of an image, float32; a ValueError without rows, if it must have some, or finite values."""
     array = np.asarray(array.detach().cpu().float() if isinstance(array, torch.Tensor) else array, dtype=np.float32)
     if may_be_empty and not array.size:
         return np.zeros((0, 4), np.float32)
@@ -288,12 +287,11 @@ def boxes_in_shares(boxes: Any, width: int, height: int, name: str) -> np.ndarra
 
 def check_boxes(boxes: np.ndarray, num_regions: int, name: str) -> None:
     """Raises a ValueError unless boxes `(num_regions, 4)` lie within [0, 1] and none is turned around."""
-    if boxes.shape == (num_regions, 4) == (0, 4):
-        return
-    fits = boxes.shape == (num_regions, 4) and boxes.min() >= -BOX_TOLERANCE and boxes.max() <= 1 + BOX_TOLERANCE
+    least, most = boxes.min(initial=0), boxes.max(initial=0)
+    fits = boxes.shape == (num_regions, 4) and least >= -BOX_TOLERANCE and most <= 1 + BOX_TOLERANCE
     if not fits or (boxes[:, 2:] < boxes[:, :2]).any():
         raise ValueError(
-            f"visual_boxes of {name} have the shape {boxes.shape} and go from {boxes.min():.3g} to {boxes.max():.3g}; "
+            f"visual_boxes of {name} have the shape {boxes.shape} and go from {least:.3g} to {most:.3g}; "
             f"they must be {num_regions} x 4: x1, y1, x2, y2 within [0, 1], with x1 <= x2 and y1 <= y2."
         )
 
