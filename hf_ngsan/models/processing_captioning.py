@@ -262,7 +262,7 @@ def padded(arrays: list[np.ndarray]) -> torch.Tensor:
 
 def as_arrays(arrays: Arrays, name: str, may_be_empty: bool = False) -> list[np.ndarray]:
     """Returns one array an image, each as [`as_array`] does; a lone matrix is one image."""
-    of_images: Any = [arrays] if len(arrays) and len(arrays[0]) and np.ndim(arrays[0]) == 1 else arrays
+    of_images: Any = [arrays] if len(arrays) and np.ndim(arrays[0]) == 1 and len(arrays[0]) else arrays
     return [as_array(array, f"{name} of image {index}", may_be_empty) for index, array in enumerate(of_images)]
 
 
