@@ -16,6 +16,7 @@ EPILOG = """examples:
   hf-ngsan extract --images coco/captions_val2017.json --image-folder coco/val2017 --split validation \\
       --backbone PekingU/rtdetr_r50vd --num-regions 36 --output features
   hf-ngsan extract --images images:flickr8k --split train --backbone efficientnet-lite0 --copies 4 --output features
+  hf-ngsan extract --images photos --boxes boxes.json --backbone efficientnet-lite0 --output features
   hf-ngsan extract --images videos:clips --split train --backbone efficientnet-lite0 --num-frames 16 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
@@ -47,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(options: argparse.Namespace) -> None:
     from ..extraction import check_backbone
 
+    arguments.check_files(options.boxes)
+    if options.boxes is not None and options.copies is not None:
+        raise ValueError("--copies change images, whose boxes (--boxes) would stay where they are; leave one out.")
     check_backbone(options.backbone, **vision_fields(options, find_images(options)))
 
 

@@ -130,7 +130,7 @@ def extract_features(
     if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
         raise ExtractionError(f"{name}: boxes of a file or a detector go with a vision encoder of kind boxes alone.")
     if images.boxes and change is not None:
-        raise ExtractionError("Images with boxes of a file are not changed: their boxes would stay where they are.")
+        raise ExtractionError("Images with boxes of a file cannot be changed: the boxes would stay where they are.")
 
     def plan() -> tuple[list[Chunk], dict, int]:
         kind = model.config.kind
