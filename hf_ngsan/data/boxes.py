@@ -212,9 +212,7 @@ def rows_of_table(rows: Sequence[dict], path: Path) -> Iterator[Row]:
             box = re.findall(r"[^][(),\s]+", box)
         sides = [row.get(side) for side in ("x1", "y1", "x2", "y2")] if box is None else [*box]
         if image is None or sides[0] is None:
-            raise DataError(
-                f"{path} needs the columns image, and box or x1, y1, x2, y2; row {place} has {sorted(row)}."
-            )
+            raise DataError(f"{path} needs the columns image, and box or x1, y1, x2, y2; it has {', '.join(row)}.")
         scores, label = [] if row.get("score") is None else [row["score"]], row.get("label")
         yield (image, image, None), f"{path}, row {place}", sides + scores, "" if label is None else str(label), None
 
