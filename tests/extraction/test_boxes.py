@@ -6,10 +6,12 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from datasets import load_from_disk
 
 from hf_ngsan.data import DataError
 from hf_ngsan.extraction import ExtractionError, list_images
 from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.loading.provenance import remember_features
 from hf_ngsan.models.image_processing_captioning import load_image
 from tests.commands.running import fails, prints
 from tests.extraction.tiny import extract, mean_in_box, rows_of, tiny_processor, tiny_vision, write_photos
@@ -142,7 +144,9 @@ def test_a_captioner_of_boxes_captions_photographs_as_their_features(photos, tmp
     features, attached = tmp_path / "features", tmp_path / "attached"
     words = ["extract", "--images", photos, "--boxes", file, "--backbone", tmp_path / "vision", "--dtype", "float32"]
     assert "000003.png" in prints(capsys, *words, "--output", features, "--num-workers", 0)
-    captioner = tiny.tiny_captioner(visual_feature_size=8)
+    captioner = tiny.tiny_captioner(1, visual_feature_size=8)
+    captioner.lm_head.bias.data[captioner.config.eos_token_id] -= 4  # every caption has words
+    remember_features(captioner, load_from_disk(str(features)), "features")
     captioner.save_pretrained(tmp_path / "captioner")
     tiny.tiny_processor().save_pretrained(tmp_path / "captioner")
     words = ["attach-vision", "--model", tmp_path / "captioner", "--backbone", tmp_path / "vision"]
