@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from transformers import BaseImageProcessor
 
 from ..data import DataError, load_data, reads_files
 from ..data.annotations import coco_records
+from ..data.boxes import ImageBoxes, boxes_of_images
 from ..data.coco_files import number_at_the_end, read_json
 from ..data.images import OwnFiles, sorted_files
 from ..data.readers import READERS
@@ -61,6 +62,7 @@ class ImageList:
     rows: "datasets.Dataset | None" = None  # with a column `image`, `video` or `frames`, if the source is a dataset
     has_captions: bool = False  # whether every image has captions
     notes: tuple[str, ...] = ()  # sentences about images that were left out
+    boxes: tuple[ImageBoxes, ...] = ()  # of each image, if they have some
 
     def __len__(self) -> int:
         return len(self.images)
@@ -69,6 +71,11 @@ class ImageList:
     def of_clips(self) -> bool:
         """Whether these are clips, in place of images."""
         return self.rows is not None and "image" not in self.rows.column_names
+
+    def with_boxes(self, path: str | os.PathLike, settings: Any, skip_errors: bool = False) -> "ImageList":
+        """Returns the images with their boxes in a file; see [`~hf_ngsan.data.boxes.boxes_of_images`]."""
+        boxes, notes = boxes_of_images(path, self.images, settings, skip_errors)
+        return replace(self, boxes=tuple(boxes), notes=(*self.notes, *notes))
 
     def read_clip(self, index: int, image_processor: Any) -> tuple[list["Image"], FileStamp | None]:
         """Returns frames of a clip, as the image processor wants them, and the stamp of its file, if it has one."""

@@ -1,10 +1,10 @@
-from ..config import ContrastiveSettings as ContrastiveSettings
-from ..config import DistillationSettings as DistillationSettings
-from ..config import SelfCriticalSettings as SelfCriticalSettings
 from .contrastive import Contrastive as Contrastive
+from .contrastive import ContrastiveSettings as ContrastiveSettings
+from .distillation import DistillationSettings as DistillationSettings
 from .distillation import OnPolicyDistillation as OnPolicyDistillation
 from .policy import Policy as Policy
 from .self_critical import SelfCritical as SelfCritical
+from .self_critical import SelfCriticalSettings as SelfCriticalSettings
 from .self_critical_rewards import CaptionRewards as CaptionRewards
 from .self_critical_rewards import RewardError as RewardError
 from .teacher_forcing import Objective as Objective
