@@ -3,8 +3,8 @@ from the feature map of the whole photograph, whose cells know of their place.
 
     python benchmarks/relations_features.py --data DATA --output features    # features/crops, features/pooled
 
-DATA has the folders `flickr8k`, `general_photos`, `coco_more`, `coco_photos` and `spatial_statements`, with photographs
-as Parquet files, and `detections`, COCO annotations with a score. Photographs with judged statements are never among
+DATA has the folders `flickr8k`, `general_photos`, `coco_more` and `spatial_statements`, with photographs as Parquet
+files, and `detections`, COCO annotations with a score. Photographs with judged statements are never among
 those for training. Their objects have a score of 0.5 or are the surest ones that a statement names; all others have a
 score of 0.5, in photographs with objects of two classes.
 """
@@ -28,10 +28,11 @@ from hf_ngsan.extraction.vision import load_vision
 
 SPLITS = {
     "train": [("flickr8k", "train"), ("general_photos", "train")],
-    "test": [("flickr8k", "validation"), ("general_photos", "validation"), ("coco_more", ""), ("coco_photos", "")],
+    "test": [("flickr8k", "validation"), ("general_photos", "validation"), ("coco_more", "")],
     "statements": [("spatial_statements", "")],
 }
 MIN_SCORE, MIN_NAMED_SCORE = 0.5, 0.1
+LENGTH = 2**0.5
 CROP_SIZE = 96
 BACKBONE = "efficientnet-lite0"
 
@@ -62,7 +63,9 @@ def main() -> None:
         for name, own in rows.items():
             features = caption_features(len(own[0]["visual_features"][0]), objects=True)
             features |= {"object_scores": List(Value("float32"))}
-            more = {"statements": List(Value("string")), "labels": List(Value("int64"))} if split == "statements" else {}
+            more = (
+                {"statements": List(Value("string")), "labels": List(Value("int64"))} if split == "statements" else {}
+            )
             written[name][split] = Dataset.from_list(own, features=Features(features | more))
         print(f"{split}: {len(rows['crops'])} photographs", flush=True)
     for name, splits in written.items():
@@ -113,7 +116,9 @@ def encode(encoders: dict[str, Any], image: dict, objects: list[dict]) -> dict[s
         alone = model(**processor(images=crops, return_tensors="pt")).visual_features.mean(1)
         model, processor = encoders["pooled"]
         whole = model(**processor(images=[picture], return_tensors="pt"), visual_boxes=torch.from_numpy(boxes)[None])
-    return {"crops": alone.numpy(), "pooled": whole.visual_features[0].numpy()}
+    found = {"crops": alone.numpy(), "pooled": whole.visual_features[0].numpy()}
+    # All have the length of those of scenes: with larger ones attention is saturated before geometry is learnt.
+    return {name: LENGTH * own / np.linalg.norm(own, axis=1, keepdims=True) for name, own in found.items()}
 
 
 def corners(box: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int]:

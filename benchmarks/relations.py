@@ -1,0 +1,256 @@
+"""Captioners of relations of detected objects: trained with several seeds, tested on other photographs, by groups of
+relations, after exchanges of boxes, and on statements that people judged.
+
+    python benchmarks/relations_features.py --data DATA --output features
+    python benchmarks/relations.py --features features --seeds 0 1 2
+
+`hf-ngsan reproduce` trains the rows of table 6 that are not there yet. An effect is the mean difference from SAN over
+photographs, of seeds' means, with the 95% interval of a paired bootstrap. "classes" answers what the training captions
+say of two classes most often; "boxes" answers judged statements from the boxes alone, and bounds what a captioner can.
+"""
+
+import argparse
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import load_from_disk
+
+from hf_ngsan.cli import main as hf_ngsan_command
+from hf_ngsan.data import load_data
+from hf_ngsan.data.contract import with_arrays
+from hf_ngsan.data.scenes import Statement
+from hf_ngsan.data.scenes.relations import DIRECTIONAL, FAMILY_OF, SYMMETRIC, centre_and_size
+from hf_ngsan.data.scenes.scoring import relation_swaps
+from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.metrics.comparison import MIN_ITEMS, compare
+from hf_ngsan.reproduction import folder_name
+
+MODELS = ("SAN", "G-SAN", "NG-SAN", "NG-SAN signed")
+KINDS = ("crops", "pooled")
+GROUPS = (SYMMETRIC, DIRECTIONAL)
+RELATIONS = {  # of judged statements, by ours; a - says that subject and object change places
+    "left of": ("at the left side of", "left of"),
+    "right of": ("at the right side of", "right of"),
+    "above": ("above", "over"),
+    "below": ("below", "under", "beneath"),
+    "near": ("near", "close to"),
+    "far from": ("far away from", "far from", "away from"),
+    "beside": ("beside", "next to", "adjacent to", "alongside"),
+    "inside": ("in", "inside", "within", "enclosed by", "-contains", "-surrounding"),
+}
+OURS = {name.removeprefix("-"): (ours, name[0] == "-") for ours, names in RELATIONS.items() for name in names}
+Scores = dict[tuple[str, str], np.ndarray]  # by measure and group or relation: (items,), nan where there is none
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--features", type=Path, default=Path("features"), metavar="DIR")
+    parser.add_argument("--runs", type=Path, default=Path("runs/relations"), metavar="DIR")
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--no-training", action="store_true", help="score the runs that are there")
+    parser.add_argument("changes", nargs="*", metavar="key=value", help="changes of the training config")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for kind in options.kinds:
+        features, runs = options.features / kind, options.runs / kind
+        if not options.no_training:
+            train(features, runs, options)
+        rows = [dict(row) for row in load_data(f"relations:{features},mirrored=true", "test")]
+        judged = judged_statements(features)
+        found: dict[str, list[Scores]] = {}
+        for name in options.models:
+            folders = [runs / "runs" / f"{folder_name(name)}-{seed}" for seed in options.seeds]
+            found[name] = [scores_of(folder, rows, judged) for folder in folders if (folder / "best").is_dir()]
+        found["classes"] = [{("right", group): values for group, values in prior(features, rows).items()}]
+        found["boxes"] = [by_boxes(judged)]
+        print(f"\n{kind}: {len(rows)} rows, half of them mirrored; {len(judged)} judged statements")
+        for key in dict.fromkeys(key for scores in found.values() for seed in scores for key in seed):
+            report(key, {name: [seed[key] for seed in seeds if key in seed] for name, seeds in found.items()})
+
+
+def train(features: Path, runs: Path, options: argparse.Namespace) -> None:
+    data = f"relations:{features},mirrored=true"
+    command = ["reproduce", "ngsan", *options.changes, "--table", "6", "--data", data, "--output", str(runs)]
+    seeds = ["--seeds", str(len(options.seeds)), "--first-seed", str(min(options.seeds)), "--processes", "1"]
+    if hf_ngsan_command([*command, *seeds, "--only", *options.models]):
+        raise SystemExit(1)
+
+
+def scores_of(folder: Path, rows: Sequence[dict], judged: Sequence[dict]) -> Scores:
+    """Returns the scores of a captioner, one for each photograph (or judged statement)."""
+    model, processor = load_captioner(folder / "best")
+
+    def more_likely(items: Sequence[tuple[Any, Any, Statement]]) -> np.ndarray:
+        """Returns whether statements are more likely than the other relation, of features, boxes and statement."""
+        likelihoods = []
+        for start in range(0, len(items), 128):
+            batch = items[start : start + 128]
+            pair = [[statement.caption, opposite(statement).caption] for _, _, statement in batch]
+            values = [log_likelihoods(model, processor, batch, [texts[side] for texts in pair]) for side in (0, 1)]
+            likelihoods.append(values[0] > values[1])
+        return np.concatenate(likelihoods)
+
+    scores: Scores = {}
+    for measure, questions in (("right", asked(rows)), ("follow", exchanged(rows))):
+        answers = more_likely([question[1:] for question in questions])
+        for group in GROUPS:
+            scores[measure, group] = per_photograph(questions, answers, group)
+    answers = more_likely([(one["visual_features"], one["visual_boxes"], one["statement"]) for one in judged])
+    return scores | by_relation(judged, answers)
+
+
+@torch.inference_mode()
+def log_likelihoods(model: Any, processor: Any, items: Sequence, texts: Sequence[str]) -> np.ndarray:
+    inputs = processor(visual_features=[one[0] for one in items], visual_boxes=[one[1] for one in items])
+    labels = processor(
+        visual_features=[one[0] for one in items], visual_boxes=[one[1] for one in items], captions=list(texts)
+    )["labels"]
+    logits = model(**inputs, labels=labels).logits.float().log_softmax(-1)
+    values = logits.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1)
+    return values.masked_fill(labels < 0, 0).sum(-1).numpy()
+
+
+def opposite(statement: Statement) -> Statement:
+    [other] = {*statement.family.relations} - {statement.relation}
+    return Statement(statement.subject, other, statement.other)
+
+
+def asked(rows: Sequence[dict]) -> list[tuple]:
+    """Returns number of the photograph, features, boxes and statement of each caption."""
+    return [
+        (number, row["visual_features"], row["visual_boxes"], Statement.of_caption(caption))
+        for number, row in zip(numbered(rows), rows, strict=True)
+        for caption in row["captions"]
+    ]
+
+
+def numbered(rows: Sequence[dict]) -> list[int]:
+    """Returns the number of the photograph of each row, which its mirror image shares."""
+    ids = [max(row["image_id"], -1 - row["image_id"]) for row in rows]
+    numbers = {image_id: number for number, image_id in enumerate(dict.fromkeys(ids))}
+    return [numbers[image_id] for image_id in ids]
+
+
+def exchanged(rows: Sequence[dict]) -> list[tuple]:
+    """The same after two objects have exchanged boxes, with the relation that is then true."""
+    questions = []
+    for place, row in zip(numbered(rows), rows, strict=True):
+        for swap in relation_swaps(row):
+            before: Any = Statement.of_caption(swap.prompt.caption)
+            now = Statement(before.subject, swap.answer, before.other)
+            questions.append((place, row["visual_features"], swap.boxes, now))
+    return questions
+
+
+def per_photograph(questions: Sequence[tuple], answers: Sequence[float], group: str) -> np.ndarray:
+    """Returns the share of right answers for each photograph, nan without questions of the group."""
+    of_photographs: list[list[float]] = [[] for _ in range(1 + max(number for number, *_ in questions))]
+    for (number, *_, statement), answer in zip(questions, answers, strict=True):
+        if statement.family.group == group:
+            of_photographs[number].append(float(answer))
+    return np.array([np.mean(values) if values else np.nan for values in of_photographs])
+
+
+def prior(features: Path, rows: Sequence[dict]) -> dict[str, np.ndarray]:
+    """Answers as most training captions of the two classes do, or of the subject, or of the family."""
+    counts: defaultdict[tuple, Counter] = defaultdict(Counter)
+    for captions in load_data(f"relations:{features},mirrored=true", "train")["captions"]:
+        for statement in map(Statement.of_caption, captions):
+            for key in keys_of(statement):
+                counts[key][statement.relation] += 1
+    questions = asked(rows)
+    answers = []
+    for *_, statement in questions:
+        known = next(counts[key] for key in keys_of(statement) if counts[key])
+        first, second = (known[relation] for relation in statement.family.relations)
+        ours = known[statement.relation]
+        answers.append(0.5 if first == second else float(ours == max(first, second)))
+    return {group: per_photograph(questions, answers, group) for group in GROUPS}
+
+
+def keys_of(statement: Any) -> list[tuple]:
+    family = statement.family.name
+    return [(family, statement.subject, statement.other), (family, statement.subject), (family,)]
+
+
+def judged_statements(features: Path) -> list[dict]:
+    """Returns the judged statements that have a relation of ours, about two classes that were found."""
+    judged = []
+    for row in with_arrays(load_from_disk(str(features))["statements"]):
+        names = list(row["objects"])
+        for text, label in zip(row["statements"], row["labels"], strict=True):
+            words = text.lower().removeprefix("the ").rstrip(".")
+            for name, (relation, turned) in OURS.items():
+                subject, _, other = words.partition(f" {name} the ")
+                subject = subject.removesuffix(" is")
+                if subject in names and other in names and subject != other:
+                    pair = (other, subject) if turned else (subject, other)
+                    judged.append({**row, "statement": Statement(pair[0], relation, pair[1]), "label": bool(label)})
+                    break
+    return judged
+
+
+def by_relation(judged: Sequence[dict], answers: Sequence[bool]) -> Scores:
+    """Returns for each relation, and all, whether the answers to the statements are those of people."""
+    agrees = np.array([bool(answer) == one["label"] for answer, one in zip(answers, judged, strict=True)], dtype=float)
+    relations = np.array([one["statement"].relation for one in judged])
+    groups = np.array([FAMILY_OF[relation].group for relation in relations])
+    scores: Scores = {("judged", "all"): agrees}
+    for names, values in ((groups, GROUPS), (relations, RELATIONS)):
+        for value in values:
+            scores["judged", value] = np.where(names == value, agrees, np.nan)
+    return scores
+
+
+def by_boxes(judged: Sequence[dict]) -> Scores:
+    """Answers from the surest boxes of both classes: by signs of directions, and the nearer answer of the others."""
+    answers = []
+    for one in judged:
+        statement, names = one["statement"], list(one["objects"])
+        (place, size), (its_place, its_size) = (
+            centre_and_size(one["visual_boxes"][names.index(name)]) for name in (statement.subject, statement.other)
+        )
+        across, down = (place - its_place) / ((size + its_size) / 2)
+        is_first: dict[str, Callable[[], bool]] = {
+            "horizontal": lambda across=across: across < 0,
+            "vertical": lambda down=down: down < 0,
+            "distance": lambda across=across, down=down: np.hypot(across, down) < 2.35,
+            "axis": lambda across=across, down=down: abs(down) < abs(across),
+            "contact": lambda size=size, other=its_size, across=across, down=down: (
+                not (max(abs(across), abs(down)) < 0.75 and (size < other).all())
+            ),
+        }
+        answers.append(is_first[statement.family.name]() == (statement.family.relations[0] == statement.relation))
+    return by_relation(judged, answers)
+
+
+def report(key: tuple[str, str], found: dict[str, list[np.ndarray]]) -> None:
+    """Prints mean and deviation over seeds of each model, the number of items, and the effects against SAN."""
+    for name, seeds in found.items():
+        if not seeds:
+            continue
+        means = [100 * np.nanmean(values) for values in seeds]
+        line = f"{key[0]}, {key[1]}\t{name}\t{np.mean(means):.1f}%"
+        line += f" ± {np.std(means, ddof=1):.1f}%" if len(means) > 1 else ""
+        own = np.mean(seeds, axis=0)
+        there = ~np.isnan(own)
+        line += f"\tn = {there.sum()}"
+        if there.sum() >= MIN_ITEMS:
+            interval = compare(100 * own[there]).interval
+            line += f"\t({interval[0]:.1f} to {interval[1]:.1f})"
+            if name != "SAN" and found.get("SAN"):
+                effect = compare(100 * (own - np.mean(found["SAN"], axis=0))[there])
+                line += (
+                    f"\tagainst SAN {effect.difference:+.1f} ({effect.interval[0]:+.1f} to {effect.interval[1]:+.1f})"
+                )
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
