@@ -102,6 +102,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
     "--suppression-threshold": {"type": fraction, "metavar": "IOU", "help": "leave out regions that overlap more (1)"},
     "--region-features": {"choices": ("queries", "pooled"), "help": "the detector's queries, or means of its map"},
+    "--boxes": {"type": user_path, "metavar": "FILE", "help": "boxes of each image: COCO annotations"},
+    "--with-whole-image": {"action": "store_true", "default": None, "help": "with boxes, a region of the whole image"},
     "--num-frames": {"type": positive_int, "metavar": "T", "help": "frames of a video (8)"},
     "--seconds-per-frame": {"type": between(0.01, 86400), "metavar": "S", "help": "instead, a frame every S seconds"},
     "--host": {"default": "127.0.0.1", "help": "address to listen at (%(default)s: this machine only)"},
@@ -119,7 +121,7 @@ DATA = ("--data", "--split", "--limit")
 GENERATION = ("--num-beams", "--max-new-tokens", "--generate")
 READING = ("--num-workers", "--images-per-shard", "--skip-errors")
 VISION: tuple[str, ...] = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold")
-VISION += ("suppression_threshold", "region_features", "num_frames", "seconds_per_frame")
+VISION += ("suppression_threshold", "region_features", "with_whole_image", "num_frames", "seconds_per_frame")
 """Arguments of a vision encoder beside its backbone."""
 VISION_OPTIONS = ("--backbone", *(f"--{name.replace('_', '-')}" for name in VISION))
 

@@ -26,7 +26,7 @@ CHANGES = ("smallest_crop", "flip", "color_jitter")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_shared(parser, "--images", "--image-folder", *arguments.VISION_OPTIONS)
+    add_shared(parser, "--images", "--image-folder", "--boxes", *arguments.VISION_OPTIONS)
     add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the features")
     add_shared(parser, "--split", default=None, metavar="NAME", help="train, validation, ...; of a dataset to read")
     add_shared(parser, "--batch-size", default=16)
@@ -59,6 +59,9 @@ def run(options: argparse.Namespace) -> None:
 
     images = find_images(options)
     model, image_processor = load_vision(options.backbone, **vision_fields(options, images))
+    if options.boxes is not None:
+        chosen = {name: getattr(model.config, name) for name in ("num_regions", "score_threshold")}
+        images = images.with_boxes(options.boxes, **chosen, skip_errors=options.skip_errors)
     accelerator = extraction_accelerator()
     with accelerator.main_process_first():
         use_engine(model.to(accelerator.device), image_processor, options.engine)
@@ -94,7 +97,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def vision_fields(options: argparse.Namespace, images: Any) -> dict[str, Any]:
-    return arguments.pick(options, *arguments.VISION) | ({"kind": "frames"} if images.of_clips else {})
+    kind = "frames" if images.of_clips else None if options.boxes is None else "boxes"
+    return arguments.pick(options, *arguments.VISION) | {"kind": kind}
 
 
 def find_images(options: argparse.Namespace) -> Any:

@@ -121,11 +121,15 @@ def extract_features(
     accelerator = accelerator or extraction_accelerator()
     folder, begin = FeatureFolder(output), time.perf_counter()
     lock = lock_of(folder.path, "extraction")
+    if (model.config.kind == "boxes") != (images.boxes is not None):
+        raise ExtractionError(f"{name} and {images.source}: a vision encoder of kind boxes and boxes go together.")
+    if images.boxes is not None and change is not None:
+        raise ExtractionError("Images with boxes of a file are not changed: their boxes would stay where they are.")
 
     def plan() -> tuple[list[Chunk], dict, int]:
         kind = model.config.kind
         columns = ["image_id", "visual_features", *["visual_boxes"] * (kind != "frames"), "width", "height"]
-        columns += ["file_name", *["objects", "object_scores"] * (kind == "regions")]
+        columns += ["file_name", *["objects", "object_scores"] * (kind in ("regions", "boxes"))]
         description = {
             "format": 1,
             "backbone": str(name),
@@ -198,7 +202,12 @@ def rows_of_batch(
         return
     listed = [images.images[position] for position in batch.positions]
     encoded_images = encoded(model, batch.inputs, description["dtype"], [image.file_name for image in listed])
-    for image, (width, height), seen in zip(listed, batch.sizes, encoded_images, strict=True):
+    for position, image, (width, height), seen in zip(
+        batch.positions, listed, batch.sizes, encoded_images, strict=True
+    ):
+        if images.boxes is not None:  # the whole image and cells follow them
+            boxes, rest = images.boxes[position], len(seen["visual_boxes"]) - len(images.boxes[position].labels)
+            seen |= {"objects": [*boxes.labels, *[""] * rest], "object_scores": [*boxes.scores, *[1.0] * rest]}
         row = {
             "image_id": image.image_id,
             **seen,

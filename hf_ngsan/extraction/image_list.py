@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy
 import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader
@@ -21,13 +22,15 @@ from transformers import BaseImageProcessor
 
 from ..data import DataError, load_data, reads_files
 from ..data.annotations import coco_records
+from ..data.boxes import ImageBoxes, boxes_of_images
 from ..data.coco_files import number_at_the_end, read_json
+from ..data.contract import clamp_boxes
 from ..data.images import OwnFiles, sorted_files
 from ..data.readers import READERS
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.messages import ProgressDisplay, sentence, type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
-from ..models.processing_captioning import pad_clips
+from ..models.processing_captioning import pad_clips, pad_visual_inputs
 from ..models.videos import frames_for
 
 if TYPE_CHECKING:
@@ -61,6 +64,7 @@ class ImageList:
     rows: "datasets.Dataset | None" = None  # with a column `image`, `video` or `frames`, if the source is a dataset
     has_captions: bool = False  # whether every image has captions
     notes: tuple[str, ...] = ()  # sentences about images that were left out
+    boxes: tuple[ImageBoxes, ...] | None = None  # of each image
 
     def __len__(self) -> int:
         return len(self.images)
@@ -69,6 +73,17 @@ class ImageList:
     def of_clips(self) -> bool:
         """Whether these are clips, in place of images."""
         return self.rows is not None and "image" not in self.rows.column_names
+
+    def with_boxes(self, path: str | os.PathLike, **options: Any) -> "ImageList":
+        """Returns the images with their boxes in a file; for options see [`~hf_ngsan.data.boxes.boxes_of_images`]."""
+        names, ids = ([image[field] for image in self.images] for field in (1, 0))
+        boxes, notes = boxes_of_images(path, names, ids, **options)
+        return replace(self, boxes=tuple(boxes), notes=(*self.notes, *notes))
+
+    def boxes_of(self, index: int, width: int, height: int) -> "numpy.ndarray":
+        """Returns the boxes `(N, 4)` of an image of this size, as shares of its sides."""
+        assert self.boxes is not None
+        return clamp_boxes(self.boxes[index].in_shares(width, height, self.images[index].file_name))[0]
 
     def read_clip(self, index: int, image_processor: Any) -> tuple[list["Image"], FileStamp | None]:
         """Returns frames of a clip, as the image processor wants them, and the stamp of its file, if it has one."""
@@ -278,7 +293,7 @@ class PreparedBatch(NamedTuple):
 
     positions: list[int]  # places of the readable images in the list
     sizes: list[tuple[int, int]]  # their widths and heights in pixels
-    inputs: dict[str, torch.Tensor]  # `pixel_values` and, if sizes differ, `pixel_mask`; empty without readable images
+    inputs: dict[str, torch.Tensor]  # of the model, `pixel_values` and others; empty without readable images
     unreadable: list[tuple[int, str]]  # place and reason of each other image
     stamps: dict[int, FileStamp]  # of the readable images by place, if they have any
     thumbnails: list[bytes]  # small JPEG images of them, if requested
@@ -294,6 +309,7 @@ def prepare_batch(
     """Reads a batch; an error of one image, of any type, does not affect the others."""
     least_side = least_side_of(image_processor) if change is None else None
     pictures: dict[int, Any] = {}  # images, or lists of the frames of clips
+    boxes: dict[int, numpy.ndarray] = {}
     stamps: dict[int, FileStamp] = {}
     unreadable: list[tuple[int, str]] = []
 
@@ -304,6 +320,8 @@ def prepare_batch(
             picture, stamp = images.read_clip(position, image_processor)
         else:
             picture, stamp = images.read(position, least_side and max(least_side, thumbnail_side))
+            if images.boxes is not None:
+                boxes[position] = images.boxes_of(position, *full_size(picture))
         if change is not None:
             row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
             picture = change.change(row)["image"]
@@ -341,7 +359,9 @@ def prepare_batch(
         kept = readable(preprocess, kept)
         inputs = preprocess(*kept)
     first = [pictures[position][0] if images.of_clips else pictures[position] for position in kept]
-    sizes = [picture.info.get("full size", picture.size) for picture in first]
+    sizes = [full_size(picture) for picture in first]
+    if boxes and kept:
+        inputs |= pad_visual_inputs(visual_boxes=[boxes[position] for position in kept])
     thumbnails = []
     for picture in first if thumbnail_side else ():
         file = io.BytesIO()
@@ -350,6 +370,11 @@ def prepare_batch(
         thumbnails.append(file.getvalue())
     stamps = {position: stamp for position, stamp in stamps.items() if position in kept}
     return PreparedBatch(kept, sizes, inputs, unreadable, stamps, thumbnails)
+
+
+def full_size(picture: "Image") -> tuple[int, int]:
+    """Returns width and height of the image that a picture was read from, perhaps at a reduced size."""
+    return picture.info.get("full size", picture.size)
 
 
 def load_batches(

@@ -24,9 +24,11 @@ logger = logging.getLogger(__name__)
 SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor")
 SAMPLING = ("num_frames", "seconds_per_frame")
 DETECTION = ("num_regions", "score_threshold", "suppression_threshold", "region_features")
+BOXES = ("num_regions", "score_threshold", "with_whole_image")
 KINDS: dict[str | None, tuple[str, tuple[str, ...]]] = {  # of models, with the fields that apply to them
     None: ("a model with a vision encoder of its own", ()),
     "grid": ("a backbone", ("out_features", "grid_size", "image_size")),
+    "boxes": ("a backbone with boxes", ("out_features", "grid_size", "image_size", *BOXES)),
     "frames": ("a backbone of clips", ("out_features", "grid_size", "image_size", *SAMPLING)),
     "regions": ("a detection model", (*DETECTION, "grid_size", "image_size")),
 }
@@ -45,7 +47,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             `score_threshold`, `suppression_threshold`, `region_features` and, for cells beside the regions,
             `grid_size`; for both `image_size`, height and width of resized images in pixels, instead of the backbone's
             own. With `kind="frames"` the model takes clips, and `num_frames` or `seconds_per_frame` say how many frames
-            of a video. `None` keeps a default.
+            of a video. With `kind="boxes"` a backbone takes boxes of each image; `num_regions` and `score_threshold`
+            choose among those of a file, and `with_whole_image=True` adds the whole image. `None` keeps a default.
 
     Returns:
         The model in evaluation mode on the CPU, and the image processor, which never crops, so that boxes are shares of
@@ -91,14 +94,18 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
     else:
         folder = find_model_folder(name)
         config = read_config_file(folder)
-    model_type, of_clips = config.get("model_type"), fields.pop("kind", None) == "frames"
+    model_type, wanted = config.get("model_type"), fields.pop("kind", None)
     kind = None
     if model_type != "ngsan_vision" and model_type not in own_model_types("captioning"):
         try:
             kind = kind_of_source(name, config)
         except ValueError as error:
             raise ExtractionError(f"{str(error).rstrip('.')}{needed_code(config)}.") from error
-        kind = "frames" if kind == "grid" and of_clips else kind
+        if kind == "regions" and wanted == "boxes":
+            raise ExtractionError(
+                f"{name} finds its regions itself; give a backbone for boxes."
+            )
+        kind = wanted or kind if kind == "grid" else kind
     what, allowed = KINDS[kind]
     for field in fields:
         if field not in allowed:

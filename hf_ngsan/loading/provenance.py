@@ -21,6 +21,7 @@ FIELDS = ("kind", "backbone_type", "checksums")
 SETTINGS = {
     "grid": ("grid_size",),
     "frames": ("grid_size",),
+    "boxes": ("num_regions", "score_threshold", "with_whole_image", "grid_size"),
     "regions": ("num_regions", "score_threshold", "suppression_threshold", "region_features", "grid_size"),
 }
 """Settings in the checksum of the configuration beside the backbone, by kind."""

@@ -22,8 +22,9 @@ class VisionConfig(HubConfig):
 
     Args:
         kind (`str`, *optional*): `"grid"`: every cell of a backbone's feature map is a visual token; `"regions"`: the
-            queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes; `"frames"`: every frame of a clip
-            is, its cells side by side. By default that of the model that `pretrained` names, else `"grid"`.
+            queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes; `"boxes"`: a backbone's means
+            within boxes that come with each image are; `"frames"`: every frame of a clip is, its cells side by side. By
+            default that of the model that `pretrained` names, else `"grid"`.
         backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
             names its `model_type`: `ngsan_efficientnet_lite`, `ngsan_resnext` or `ngsan_vgg`, a backbone of
             transformers (`resnet`, `dinov2`, ...) or one registered with `AutoBackbone`, or a patch encoder:
@@ -33,11 +34,15 @@ class VisionConfig(HubConfig):
             position, by default the last. Stages of a patch encoder are `"stem"`, its embeddings, and `"stage1"` and so
             on, its layers. Channels of several maps are put side by side, in the cells of the last.
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average);
-            of frames 1 and 1 by default. With regions, so many cells of the detection model's finest map follow them.
+            of frames 1 and 1 by default. With regions, so many cells of the detection model's finest map follow them;
+            with boxes, of the feature map.
+        with_whole_image (`bool`, defaults to `False`): with boxes, the whole image is one more region after them; that
+            of an image without any box always is.
         region_features (`str`, defaults to `"queries"`): features of a region: `"queries"`, the decoder's state, or
             `"pooled"`, the mean of the detection model's finest map within its box.
-        num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
-        score_threshold (`float`, defaults to 0.0): regions with a lower score are left out, the best one never is.
+        num_regions (`int`, defaults to 36): regions or boxes at most; those with the highest scores.
+        score_threshold (`float`, defaults to 0.0): regions with a lower score are left out, the best one of a detection
+            model never is.
         suppression_threshold (`float`, defaults to 1.0): the lesser of two regions of one class is left out if their
             boxes overlap by more than this (intersection over union).
         frozen (`bool`, defaults to `True`): the backbone keeps its weights and stays in evaluation mode in training.
@@ -59,7 +64,7 @@ class VisionConfig(HubConfig):
     }
     parts = ("backbone_config",)
     field_choices = {
-        "kind": ("grid", "regions", "frames"),
+        "kind": ("grid", "regions", "boxes", "frames"),
         "feature_dtype": (None, "float16"),
         "region_features": ("queries", "pooled"),
     }
@@ -69,6 +74,7 @@ class VisionConfig(HubConfig):
     backbone_config: PreTrainedConfig | dict | None = None
     out_features: list[str | int] | tuple[str | int, ...] | None = None
     grid_size: list[int] | tuple[int, ...] | None = None
+    with_whole_image: bool = False
     region_features: str = "queries"
     num_regions: int = 36
     score_threshold: float | int = 0.0

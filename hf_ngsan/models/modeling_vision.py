@@ -111,7 +111,8 @@ class VisionModel(HubPreTrainedModel):
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding,
                 on the right and below; an image gives the same tokens in any batch.
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions in place
-                of the grid's cells: each is the mean of 7 x 7 points of the feature map within its box.
+                of the grid's cells, see [`region_features`]; required with `kind="boxes"`, where the whole image may
+                follow them, and cells.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real region or frame.
             output_hidden_states (`bool`, *optional*): also return those of the backbone, of images of one size.
         """
@@ -122,6 +123,8 @@ class VisionModel(HubPreTrainedModel):
                 expected = "pixel_values (batch_size, num_frames, 3, height, width) of one size and no boxes"
                 raise ValueError(f"This vision encoder takes clips, {expected}; not {tuple(pixel_values.shape)}.")
             frames, pixel_values = pixel_values.shape[:2], pixel_values.flatten(0, 1)
+        elif self.config.kind == "boxes":
+            visual_boxes, attention_mask = self.with_whole_image(visual_boxes, attention_mask)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
         see: Any = self.see_grid
         if self.config.kind == "regions":
@@ -139,12 +142,27 @@ class VisionModel(HubPreTrainedModel):
             output = VisionOutput(**{name: output[name] for name in output if name not in ("classes", "scores")})
         if (visual_boxes is not None or frames is not None) and attention_mask is not None:
             mask = attention_mask.to(output.attention_mask)
+            mask = torch.cat([mask, output.attention_mask[:, mask.shape[1] :]], dim=1)  # of cells after regions
             output.attention_mask = mask
             output.visual_features = output.visual_features * mask[..., None]
         if self.config.feature_dtype is not None:
             stored = output.visual_features.to(getattr(torch, self.config.feature_dtype))
             output.visual_features = stored.to(output.visual_features.dtype)
         return output
+
+    def with_whole_image(self, boxes: torch.Tensor | None, mask: torch.Tensor | None) -> tuple[torch.Tensor, Any]:
+        """Appends the whole image to the boxes of images that have none, or of all with `with_whole_image`."""
+        if boxes is None:
+            raise ValueError(
+                "This vision encoder needs boxes of each image: visual_boxes, of the processor or pipeline boxes= in "
+                "pixels, of hf-ngsan caption --boxes FILE."
+            )
+        mask = boxes.new_ones(boxes.shape[:2], dtype=torch.long) if mask is None else mask
+        is_added = ~mask.bool().any(1) | self.config.with_whole_image
+        if is_added.any():
+            whole = boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(boxes), 1, 4)
+            boxes, mask = torch.cat([boxes, whole], dim=1), torch.cat([mask, is_added[:, None].to(mask)], dim=1)
+        return boxes, mask
 
     def see_grid(self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **options: bool) -> VisionOutput:
         if self.config.has_own_backbone:
@@ -155,13 +173,17 @@ class VisionModel(HubPreTrainedModel):
         if visual_boxes is not None:
             features = region_features(feature_map, visual_boxes / visual_boxes.new_tensor(shown))
             boxes = visual_boxes
-        else:
+        if visual_boxes is None or (self.config.kind == "boxes" and self.config.grid_size is not None):
             if self.config.grid_size is not None:
                 rows, columns = self.config.grid_size
                 feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
             cells = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
-            features = feature_map.flatten(2).mT
-            boxes = (cells * cells.new_tensor(shown)).expand(features.shape[0], -1, -1)
+            of_cells = feature_map.flatten(2).mT
+            places = (cells * cells.new_tensor(shown)).expand(of_cells.shape[0], -1, -1)
+            if visual_boxes is None:
+                features, boxes = of_cells, places
+            else:
+                features, boxes = torch.cat([features, of_cells], dim=1), torch.cat([boxes, places], dim=1)
         mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
         return VisionOutput(features, boxes, mask, output.hidden_states if options else None)
 
@@ -196,16 +218,22 @@ def cell_boxes(rows: int, columns: int) -> torch.Tensor:
 def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
     """Returns means `(B, N, C)` of a feature map `(B, C, h, w)` over boxes `(B, N, 4)` in [0, 1].
 
-    Each is that of 7 x 7 bilinear samples at the centres of the box's parts (RoIAlign, He et al. 2017, section 3).
+    Each is that of 7 x 7 bilinear samples at the centres of the box's parts (RoIAlign, He et al. 2017, section 3), so a
+    box smaller than a cell has a value too; beyond the centres of the outer cells the map continues unchanged. A sample
+    is the product of a weight of its row and one of its column, so the mean is one of rows and columns, too.
     """
     steps = (torch.arange(SAMPLES_PER_SIDE, device=boxes.device) + 0.5) / SAMPLES_PER_SIDE
-    low, size = boxes[..., None, :2], boxes[..., None, 2:] - boxes[..., None, :2]
-    x, y = (low + size * steps[:, None]).unbind(-1)  # (B, N, samples) each
-    points = torch.stack([x[..., None, :].expand(*x.shape, -1), y[..., None].expand(*y.shape, x.shape[-1])], dim=-1)
-    sampled = nn.functional.grid_sample(
-        feature_map, (points * 2 - 1).flatten(2, 3).to(feature_map.dtype), padding_mode="border", align_corners=False
-    )
-    return sampled.mean(-1).mT
+
+    def weights(low: torch.Tensor, high: torch.Tensor, number: int) -> torch.Tensor:
+        """Returns the mean weights `(B, N, number)` of the samples of a side in the cells of an axis."""
+        places = (low[..., None] + (high - low)[..., None] * steps) * number - 0.5
+        distances = places.clamp(0, number - 1)[..., None] - torch.arange(number, device=boxes.device)
+        return (1 - distances.abs()).clamp(min=0).mean(-2)
+
+    x1, y1, x2, y2 = boxes.unbind(-1)
+    rows, columns = weights(y1, y2, feature_map.shape[-2]), weights(x1, x2, feature_map.shape[-1])
+    of_cells = (rows[..., None] * columns[..., None, :]).flatten(2).to(feature_map.dtype)
+    return of_cells @ feature_map.flatten(2).mT
 
 
 def in_groups_of_one_size(

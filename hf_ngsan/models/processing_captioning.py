@@ -236,7 +236,7 @@ def pad_visual_inputs(
 ) -> dict[str, torch.Tensor]:
     """Pads the features or boxes of several images with zeros, see [`CaptioningProcessor.__call__`]."""
     features = [] if visual_features is None else as_arrays(visual_features, "visual_features")
-    boxes = [] if visual_boxes is None else as_arrays(visual_boxes, "visual_boxes")
+    boxes = [] if visual_boxes is None else as_arrays(visual_boxes, "visual_boxes", may_be_empty=not features)
     if features and boxes and len(features) != len(boxes):
         raise ValueError(f"There are visual_features of {len(features)} images but visual_boxes of {len(boxes)}.")
     for index, array in enumerate(boxes):
@@ -260,15 +260,18 @@ def padded(arrays: list[np.ndarray]) -> torch.Tensor:
     return pad_sequence([torch.tensor(array) for array in arrays], batch_first=True)
 
 
-def as_arrays(arrays: Arrays, name: str) -> list[np.ndarray]:
+def as_arrays(arrays: Arrays, name: str, may_be_empty: bool = False) -> list[np.ndarray]:
     """Returns one array an image, each as [`as_array`] does; a lone matrix is one image."""
-    of_images: Any = [arrays] if len(arrays) and np.ndim(arrays[0]) == 1 else arrays
-    return [as_array(array, f"{name} of image {index}") for index, array in enumerate(of_images)]
+    of_images: Any = [arrays] if len(arrays) and len(arrays[0]) and np.ndim(arrays[0]) == 1 else arrays
+    return [as_array(array, f"{name} of image {index}", may_be_empty) for index, array in enumerate(of_images)]
 
 
-def as_array(array: Any, name: str) -> np.ndarray:
-    """Returns the array of an image, float32; raises a ValueError without rows, or for values that are not finite."""
+def as_array(array: Any, name: str, may_be_empty: bool = False) -> np.ndarray:
+    """Returns the array of an image, float32; raises a ValueError for values that are not finite, or without rows,
+    which boxes of an image may be."""
     array = np.asarray(array.detach().cpu().float() if isinstance(array, torch.Tensor) else array, dtype=np.float32)
+    if may_be_empty and not array.size:
+        return np.zeros((0, 4), np.float32)
     if array.ndim != 2 or not array.size or not np.isfinite(array).all():
         raise ValueError(f"{name} has the shape {array.shape}; it must be (num_regions, size), not empty, and finite.")
     return array
@@ -287,6 +290,8 @@ def boxes_of_regions(regions: Any, width: int, height: int, name: str) -> np.nda
 
 def check_boxes(boxes: np.ndarray, num_regions: int, name: str) -> None:
     """Raises a ValueError unless boxes `(num_regions, 4)` lie within [0, 1] and none is turned around."""
+    if boxes.shape == (num_regions, 4) == (0, 4):
+        return
     fits = boxes.shape == (num_regions, 4) and boxes.min() >= -BOX_TOLERANCE and boxes.max() <= 1 + BOX_TOLERANCE
     if not fits or (boxes[:, 2:] < boxes[:, :2]).any():
         raise ValueError(
