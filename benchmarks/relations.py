@@ -4,7 +4,7 @@ relations, after exchanges of boxes, and on statements that people judged.
     python benchmarks/relations_features.py --data DATA --output features
     python benchmarks/relations.py --features features --seeds 0 1 2
 
-`hf-ngsan reproduce` trains the rows of table 6 that are not there yet. An effect is the mean difference from SAN over
+Runs that are finished are skipped. An effect is the mean difference from SAN over
 photographs, of seeds' means, with the 95% interval of a paired bootstrap. "classes" answers what the training captions
 say of two classes most often; "boxes" answers judged statements from the boxes alone, and bounds what a captioner can.
 """
@@ -12,6 +12,7 @@ say of two classes most often; "boxes" answers judged statements from the boxes 
 import argparse
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,12 @@ from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.metrics.comparison import MIN_ITEMS, compare
 from hf_ngsan.reproduction import folder_name
 
-MODELS = ("SAN", "G-SAN", "NG-SAN", "NG-SAN signed")
+MODELS = {
+    "SAN": ["model.query_norm=null", "model.geometric_bias=[]"],
+    "G-SAN": ["model.query_norm=null"],
+    "NG-SAN": [],
+    "NG-SAN signed": ["model.geometry_features=signed"],
+}
 KINDS = ("crops", "pooled")
 GROUPS = (SYMMETRIC, DIRECTIONAL)
 RELATIONS = {  # of judged statements, by ours; a - says that subject and object change places
@@ -50,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--features", type=Path, default=Path("features"), metavar="DIR")
     parser.add_argument("--runs", type=Path, default=Path("runs/relations"), metavar="DIR")
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--models", nargs="+", default=[*MODELS], choices=MODELS)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--no-training", action="store_true", help="score the runs that are there")
@@ -60,31 +66,31 @@ def main() -> None:
     for kind in options.kinds:
         features, runs = options.features / kind, options.runs / kind
         if not options.no_training:
-            train(features, runs, options)
-        rows = [dict(row) for row in load_data(f"relations:{features},mirrored=true", "test")]
+            for seed, name in product(options.seeds, options.models):
+                train(features, runs / f"{folder_name(name)}-{seed}", name, seed, options.changes)
+        rows = [dict(row) for row in load_data(f"relations:{features}", "test")]
         judged = judged_statements(features)
         found: dict[str, list[Scores]] = {}
         for name in options.models:
-            folders = [runs / "runs" / f"{folder_name(name)}-{seed}" for seed in options.seeds]
-            found[name] = [scores_of(folder, rows, judged) for folder in folders if (folder / "best").is_dir()]
+            folders = [runs / f"{folder_name(name)}-{seed}" for seed in options.seeds]
+            found[name] = [scores_of(folder, rows, judged) for folder in folders if (folder / "last").is_dir()]
         found["classes"] = [{("right", group): values for group, values in prior(features, rows).items()}]
         found["boxes"] = [by_boxes(judged)]
-        print(f"\n{kind}: {len(rows)} rows, half of them mirrored; {len(judged)} judged statements")
+        print(f"\n{kind}: {len(rows)} photographs; {len(judged)} judged statements")
         for key in dict.fromkeys(key for scores in found.values() for seed in scores for key in seed):
             report(key, {name: [seed[key] for seed in seeds if key in seed] for name, seeds in found.items()})
 
 
-def train(features: Path, runs: Path, options: argparse.Namespace) -> None:
-    data = f"relations:{features},mirrored=true"
-    command = ["reproduce", "ngsan", *options.changes, "--table", "6", "--data", data, "--output", str(runs)]
-    seeds = ["--seeds", str(len(options.seeds)), "--first-seed", str(min(options.seeds)), "--processes", "1"]
-    if hf_ngsan_command([*command, *seeds, "--only", *options.models]):
+def train(features: Path, folder: Path, name: str, seed: int, changes: Sequence[str]) -> None:
+    data = f"data.spec=relations:{features},exchanged=true"
+    command = ["train", "--config", "ngsan/relations", data, *MODELS[name], *changes, f"training.seed={seed}"]
+    if hf_ngsan_command([*command, "training.tracker=null", f"training.output_dir={folder}", "--resume"]):
         raise SystemExit(1)
 
 
 def scores_of(folder: Path, rows: Sequence[dict], judged: Sequence[dict]) -> Scores:
     """Returns the scores of a captioner, one for each photograph (or judged statement)."""
-    model, processor = load_captioner(folder / "best")
+    model, processor = load_captioner(folder)
 
     def more_likely(items: Sequence[tuple[Any, Any, Statement]]) -> np.ndarray:
         """Returns whether statements are more likely than the other relation, of features, boxes and statement."""
@@ -100,7 +106,7 @@ def scores_of(folder: Path, rows: Sequence[dict], judged: Sequence[dict]) -> Sco
     for measure, questions in (("right", asked(rows)), ("follow", exchanged(rows))):
         answers = more_likely([question[1:] for question in questions])
         for group in GROUPS:
-            scores[measure, group] = per_photograph(questions, answers, group)
+            scores[measure, group] = per_photograph(len(rows), questions, answers, group)
     answers = more_likely([(one["visual_features"], one["visual_boxes"], one["statement"]) for one in judged])
     return scores | by_relation(judged, answers)
 
@@ -125,22 +131,15 @@ def asked(rows: Sequence[dict]) -> list[tuple]:
     """Returns number of the photograph, features, boxes and statement of each caption."""
     return [
         (number, row["visual_features"], row["visual_boxes"], Statement.of_caption(caption))
-        for number, row in zip(numbered(rows), rows, strict=True)
+        for number, row in enumerate(rows)
         for caption in row["captions"]
     ]
-
-
-def numbered(rows: Sequence[dict]) -> list[int]:
-    """Returns the number of the photograph of each row, which its mirror image shares."""
-    ids = [max(row["image_id"], -1 - row["image_id"]) for row in rows]
-    numbers = {image_id: number for number, image_id in enumerate(dict.fromkeys(ids))}
-    return [numbers[image_id] for image_id in ids]
 
 
 def exchanged(rows: Sequence[dict]) -> list[tuple]:
     """The same after two objects have exchanged boxes, with the relation that is then true."""
     questions = []
-    for place, row in zip(numbered(rows), rows, strict=True):
+    for place, row in enumerate(rows):
         for swap in relation_swaps(row):
             before: Any = Statement.of_caption(swap.prompt.caption)
             now = Statement(before.subject, swap.answer, before.other)
@@ -148,9 +147,9 @@ def exchanged(rows: Sequence[dict]) -> list[tuple]:
     return questions
 
 
-def per_photograph(questions: Sequence[tuple], answers: Sequence[float], group: str) -> np.ndarray:
+def per_photograph(count: int, questions: Sequence[tuple], answers: Sequence[float], group: str) -> np.ndarray:
     """Returns the share of right answers for each photograph, nan without questions of the group."""
-    of_photographs: list[list[float]] = [[] for _ in range(1 + max(number for number, *_ in questions))]
+    of_photographs: list[list[float]] = [[] for _ in range(count)]
     for (number, *_, statement), answer in zip(questions, answers, strict=True):
         if statement.family.group == group:
             of_photographs[number].append(float(answer))
@@ -160,7 +159,7 @@ def per_photograph(questions: Sequence[tuple], answers: Sequence[float], group: 
 def prior(features: Path, rows: Sequence[dict]) -> dict[str, np.ndarray]:
     """Answers as most training captions of the two classes do, or of the subject, or of the family."""
     counts: defaultdict[tuple, Counter] = defaultdict(Counter)
-    for captions in load_data(f"relations:{features},mirrored=true", "train")["captions"]:
+    for captions in load_data(f"relations:{features}", "train")["captions"]:
         for statement in map(Statement.of_caption, captions):
             for key in keys_of(statement):
                 counts[key][statement.relation] += 1
@@ -171,7 +170,7 @@ def prior(features: Path, rows: Sequence[dict]) -> dict[str, np.ndarray]:
         first, second = (known[relation] for relation in statement.family.relations)
         ours = known[statement.relation]
         answers.append(0.5 if first == second else float(ours == max(first, second)))
-    return {group: per_photograph(questions, answers, group) for group in GROUPS}
+    return {group: per_photograph(len(rows), questions, answers, group) for group in GROUPS}
 
 
 def keys_of(statement: Any) -> list[tuple]:

@@ -20,15 +20,16 @@ MIN_SCORE = 0.5
 MAX_STATEMENTS = 20  # of a photograph, so that one with many objects does not outweigh others
 
 
-def load_relations(directory: str, split: str, *, mirrored: bool = False) -> Dataset:
+def load_relations(directory: str, split: str, *, exchanged: bool = False) -> Dataset:
     """Loads one split of `relations:DIR`, the photographs whose detected objects make a statement true.
 
     Args:
         directory: a folder of regions' features, such as `features:DIR` reads, with the columns `objects`, names of
             classes, and, unless people annotated them, `object_scores`. Objects with a score below 0.5 are left out.
         split: a split of this folder.
-        mirrored: whether each photograph's boxes are there a second time, left and right exchanged, with the same
-            features and the id `-1 - image_id`: appearance then tells neither left nor right.
+        exchanged: whether each photograph is there three more times, with the same features: mirrored, with each object
+            in another one's place, and both. Appearance then tells next to nothing, as in scenes. Their ids are
+            negative.
 
     Returns:
         `datasets.Dataset` of the contract with `objects`; the captions, 20 at most, are [`statements_of`] the boxes.
@@ -40,30 +41,36 @@ def load_relations(directory: str, split: str, *, mirrored: bool = False) -> Dat
     if not {"objects", "visual_boxes"} <= {*rows.column_names}:
         raise DataError(f"{directory} has no objects with boxes; extract features of regions, which name them.")
     dimension = rows[0]["visual_features"].shape[1]
-    key = fingerprint("relations", stamps_of(Path(directory)), split, mirrored)
+    key = fingerprint("relations", stamps_of(Path(directory)), split, exchanged)
     features = caption_features(dimension, objects=True)
-    return prepare("relations", key, split, lambda: Rows(features, related_rows(rows, mirrored)))
+    return prepare("relations", key, split, lambda: Rows(features, related_rows(rows, exchanged)))
 
 
-def related_rows(rows: Dataset, mirrored: bool) -> Iterator[dict[str, Any]]:
+def related_rows(rows: Dataset, exchanged: bool) -> Iterator[dict[str, Any]]:
     for row in rows:
         scores = row.get("object_scores") or [1.0] * len(row["objects"])
         sure = [place for place in np.argsort(scores, kind="stable")[::-1] if scores[place] >= MIN_SCORE]
         names, boxes = [row["objects"][place] for place in sure], row["visual_boxes"][sure]
-        for is_mirror in (False, True)[: 1 + mirrored]:
-            if is_mirror:
-                boxes = np.stack([1 - boxes[:, 2], boxes[:, 1], 1 - boxes[:, 0], boxes[:, 3]], axis=1)
-            image_id = -1 - row["image_id"] if is_mirror else row["image_id"]
-            statements = statements_of(names, boxes)
+        layouts = [boxes]
+        if exchanged:
+            moved = np.roll(boxes, 1, axis=0)
+            layouts += [mirrored(boxes), moved, mirrored(moved)]
+        for number, layout in enumerate(layouts):
+            statements = statements_of(names, layout)
             order = np.random.default_rng(abs(row["image_id"])).permutation(len(statements))[:MAX_STATEMENTS]
             if len(statements):
                 yield {
-                    "image_id": image_id,
+                    "image_id": -(3 * row["image_id"] + number) if number else row["image_id"],
                     "visual_features": row["visual_features"][sure].astype(np.float16),
-                    "visual_boxes": boxes,
+                    "visual_boxes": layout,
                     "captions": [statements[place].caption for place in order],
                     "objects": names,
                 }
+
+
+def mirrored(boxes: np.ndarray) -> np.ndarray:
+    """Returns boxes `(N, 4)` with left and right exchanged."""
+    return np.stack([1 - boxes[:, 2], boxes[:, 1], 1 - boxes[:, 0], boxes[:, 3]], axis=1)
 
 
 def statements_of(names: list[str], boxes: np.ndarray) -> list[Statement]:

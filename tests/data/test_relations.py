@@ -50,15 +50,18 @@ def test_all_objects_of_a_class_make_a_statement_true(folder):
     assert relation_swaps(row) == []  # of two balls
 
 
-def test_a_mirrored_photograph_has_the_other_directions(folder):
-    row, mirror = load_data(f"relations:{folder},mirrored=true", "train")
-    assert (row["image_id"], mirror["image_id"]) == (7, -8)
-    np.testing.assert_allclose(mirror["visual_boxes"][:, 0], 1 - row["visual_boxes"][:, 2], rtol=1e-6)
-    assert (mirror["visual_features"] == row["visual_features"]).all()
-    turned = {"left of": "right of", "right of": "left of"}
-    statements = map(Statement.of_caption, row["captions"])
-    expected = {Statement(one.subject, turned.get(one.relation, one.relation), one.other) for one in statements}
-    assert {*map(Statement.of_caption, mirror["captions"])} == expected
+def test_exchanged_photographs_have_other_statements(folder):
+    row, *others = load_data(f"relations:{folder},exchanged=true", "train")
+    mirror, moved, both = others
+    assert len({row["image_id"], *(other["image_id"] for other in others)}) == 4 and row["image_id"] == 7
+    for one, other in ((mirror, row), (both, moved)):
+        np.testing.assert_allclose(one["visual_boxes"][:, 0], 1 - other["visual_boxes"][:, 2], rtol=1e-6)
+        turned = {"left of": "right of", "right of": "left of"}
+        statements = map(Statement.of_caption, other["captions"])
+        expected = {Statement(one.subject, turned.get(one.relation, one.relation), one.other) for one in statements}
+        assert {*map(Statement.of_caption, one["captions"])} == expected
+    np.testing.assert_array_equal(moved["visual_boxes"][1:], row["visual_boxes"][:-1])
+    assert all((other["visual_features"] == row["visual_features"]).all() for other in others)
 
 
 def test_completions_are_scored_by_group(folder):
