@@ -4,9 +4,11 @@ relations, after exchanges of boxes, and on statements that people judged.
     python benchmarks/relations_features.py --data DATA --output features
     python benchmarks/relations.py --features features --seeds 0 1 2
 
-Runs that are finished are skipped. An effect is the mean difference from SAN over
-photographs, of seeds' means, with the 95% interval of a paired bootstrap. "classes" answers what the training captions
-say of two classes most often; "boxes" answers judged statements from the boxes alone, and bounds what a captioner can.
+Runs that are finished are skipped. `--kinds scenes` trains nothing: it asks the packaged captioners of synthetic scenes
+about the same boxes, with a colour and a shape drawn for each object in place of its appearance. An effect is the mean
+difference from SAN over photographs, of seeds' means, with the 95% interval of a paired bootstrap. "classes" answers
+what the training captions say of two classes most often; "boxes" answers judged statements from the boxes alone, and
+bounds what a captioner can.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from datasets import load_from_disk
 from hf_ngsan.cli import main as hf_ngsan_command
 from hf_ngsan.data import load_data
 from hf_ngsan.data.contract import with_arrays
-from hf_ngsan.data.scenes import Statement
+from hf_ngsan.data.scenes import COLOURS, LANDMARK, SHAPES, Statement
 from hf_ngsan.data.scenes.relations import DIRECTIONAL, FAMILY_OF, SYMMETRIC, centre_and_size
 from hf_ngsan.data.scenes.scoring import relation_swaps
 from hf_ngsan.loading.models import load_captioner
@@ -36,7 +38,8 @@ MODELS = {
     "NG-SAN": [],
     "NG-SAN signed": ["model.geometry_features=signed"],
 }
-KINDS = ("crops", "pooled")
+OF_SCENES = {"SAN": "san-scenes", "NG-SAN": "ngsan-scenes", "NG-SAN signed": "ngsan-signed-scenes"}
+KINDS = ("crops", "pooled", "scenes")
 GROUPS = (SYMMETRIC, DIRECTIONAL)
 RELATIONS = {  # of judged statements, by ours; a - says that subject and object change places
     "left of": ("at the left side of", "left of"),
@@ -64,8 +67,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     for kind in options.kinds:
-        features, runs = options.features / kind, options.runs / kind
-        if not options.no_training:
+        features, runs = options.features / ("crops" if kind == "scenes" else kind), options.runs / kind
+        if not options.no_training and kind != "scenes":
             for seed, name in product(options.seeds, options.models):
                 train(features, runs / f"{folder_name(name)}-{seed}", name, seed, options.changes)
         rows = [dict(row) for row in load_data(f"relations:{features}", "test")]
@@ -74,6 +77,8 @@ def main() -> None:
         for name in options.models:
             folders = [runs / f"{folder_name(name)}-{seed}" for seed in options.seeds]
             found[name] = [scores_of(folder, rows, judged) for folder in folders if (folder / "last").is_dir()]
+            if kind == "scenes" and name in OF_SCENES:
+                found[name] = [scores_of(OF_SCENES[name], rows, judged, of_scenes=True)]
         found["classes"] = [{("right", group): values for group, values in prior(features, rows).items()}]
         found["boxes"] = [by_boxes(judged)]
         print(f"\n{kind}: {len(rows)} photographs; {len(judged)} judged statements")
@@ -88,15 +93,18 @@ def train(features: Path, folder: Path, name: str, seed: int, changes: Sequence[
         raise SystemExit(1)
 
 
-def scores_of(folder: Path, rows: Sequence[dict], judged: Sequence[dict]) -> Scores:
+def scores_of(model_name: Any, rows: Sequence[dict], judged: Sequence[dict], of_scenes: bool = False) -> Scores:
     """Returns the scores of a captioner, one for each photograph (or judged statement)."""
-    model, processor = load_captioner(folder)
+    model, processor = load_captioner(model_name)
 
-    def more_likely(items: Sequence[tuple[Any, Any, Statement]]) -> np.ndarray:
-        """Returns whether statements are more likely than the other relation, of features, boxes and statement."""
+    def more_likely(questions: Sequence[tuple]) -> np.ndarray:
+        """Returns whether statements are more likely than the other relation."""
+        random = np.random.default_rng(0)
         likelihoods = []
-        for start in range(0, len(items), 128):
-            batch = items[start : start + 128]
+        for start in range(0, len(questions), 128):
+            batch = [question[2:] for question in questions[start : start + 128]]
+            if of_scenes:
+                batch = [coded(*question[1:], random) for question in questions[start : start + 128]]
             pair = [[statement.caption, opposite(statement).caption] for _, _, statement in batch]
             values = [log_likelihoods(model, processor, batch, [texts[side] for texts in pair]) for side in (0, 1)]
             likelihoods.append(values[0] > values[1])
@@ -104,11 +112,27 @@ def scores_of(folder: Path, rows: Sequence[dict], judged: Sequence[dict]) -> Sco
 
     scores: Scores = {}
     for measure, questions in (("right", asked(rows)), ("follow", exchanged(rows))):
-        answers = more_likely([question[1:] for question in questions])
+        answers = more_likely(questions)
         for group in GROUPS:
             scores[measure, group] = per_photograph(len(rows), questions, answers, group)
-    answers = more_likely([(one["visual_features"], one["visual_boxes"], one["statement"]) for one in judged])
-    return scores | by_relation(judged, answers)
+    columns = ("image_id", "objects", "visual_features", "visual_boxes", "statement")
+    return scores | by_relation(judged, more_likely([tuple(one[name] for name in columns) for one in judged]))
+
+
+def coded(names: list[str], _: np.ndarray, boxes: np.ndarray, statement: Statement, random: Any) -> tuple:
+    """Returns features, boxes and statement of a scene in which the objects of a statement, and four more at most, are
+    coloured shapes."""
+    pair = [names.index(statement.subject), names.index(statement.other)]
+    chosen = pair + [place for place, name in enumerate(names) if name not in (statement.subject, statement.other)][:4]
+    colours, shapes = (
+        random.permutation(len(COLOURS))[: len(chosen)],
+        random.integers(len(SHAPES) - 1, size=len(chosen)),
+    )
+    shapes[1] = SHAPES.index(LANDMARK)
+    features = np.concatenate([np.eye(len(COLOURS))[colours], np.eye(len(SHAPES))[shapes]], axis=1)
+    subject, other = (f"{COLOURS[colours[place]]} {SHAPES[shapes[place]]}" for place in (0, 1))
+    order = random.permutation(len(chosen))
+    return features[order], boxes[chosen][order], Statement(subject, statement.relation, other)
 
 
 @torch.inference_mode()
@@ -128,9 +152,9 @@ def opposite(statement: Statement) -> Statement:
 
 
 def asked(rows: Sequence[dict]) -> list[tuple]:
-    """Returns number of the photograph, features, boxes and statement of each caption."""
+    """Returns number of the photograph, names, features and boxes of objects, and the statement of each caption."""
     return [
-        (number, row["visual_features"], row["visual_boxes"], Statement.of_caption(caption))
+        (number, row["objects"], row["visual_features"], row["visual_boxes"], Statement.of_caption(caption))
         for number, row in enumerate(rows)
         for caption in row["captions"]
     ]
@@ -143,7 +167,7 @@ def exchanged(rows: Sequence[dict]) -> list[tuple]:
         for swap in relation_swaps(row):
             before: Any = Statement.of_caption(swap.prompt.caption)
             now = Statement(before.subject, swap.answer, before.other)
-            questions.append((place, row["visual_features"], swap.boxes, now))
+            questions.append((place, row["objects"], row["visual_features"], swap.boxes, now))
     return questions
 
 
