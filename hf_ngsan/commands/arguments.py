@@ -102,7 +102,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
     "--suppression-threshold": {"type": fraction, "metavar": "IOU", "help": "leave out regions that overlap more (1)"},
     "--region-features": {"choices": ("queries", "pooled"), "help": "the detector's queries, or means of its map"},
-    "--boxes": {"type": user_path, "metavar": "FILE", "help": "boxes of each image: COCO annotations"},
+    "--boxes": {"type": user_path, "metavar": "FILE", "help": "boxes of the images: COCO file, table or YOLO folder"},
     "--with-whole-image": {"action": "store_true", "default": None, "help": "with boxes, a region of the whole image"},
     "--num-frames": {"type": positive_int, "metavar": "T", "help": "frames of a video (8)"},
     "--seconds-per-frame": {"type": between(0.01, 86400), "metavar": "S", "help": "instead, a frame every S seconds"},

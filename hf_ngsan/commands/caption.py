@@ -13,7 +13,7 @@ from ..io.packaged import CAPTIONER, find_model_folder, is_model
 from . import arguments
 from .arguments import add_shared, user_path
 
-NOT_OF_GRAPHS = ("data", "engine", "generate", "modules", "rerank_with", "save_attention", "text")
+NOT_OF_GRAPHS = ("boxes", "data", "engine", "generate", "modules", "rerank_with", "save_attention", "text")
 MAX_IMAGES_OF_GRAPHS = 1000  # for more, importing torch, which may have a GPU, does not count
 SUMMARY = """Print a caption for each image or video.
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models = f"{arguments.MODEL}; several models form an ensemble ({CAPTIONER}, which comes with the package)"
     add_shared(parser, "--model", required=False, default=[CAPTIONER], nargs="+", help=models)
     add_shared(parser, "--data", required=False)
-    add_shared(parser, "--split", "--limit", *arguments.GENERATION, "--json", "--output", "--skip-errors")
+    add_shared(parser, "--boxes", "--split", "--limit", *arguments.GENERATION, "--json", "--output", "--skip-errors")
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--engine", default=None)  # which lets graphs beside the captioner caption
     text = "words that every caption begins with; or an instruction, of a model that follows one, such as Florence-2"
@@ -64,8 +64,10 @@ def check(options: argparse.Namespace, models: Sequence[str], inputs: Sequence[s
     """Raises an error, before torch comes, for options that exclude each other, and for missing files."""
     if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files or a dataset, with --data, and not both.")
+    if options.boxes is not None and options.data is not None:
+        raise ValueError("--boxes go with image files, not with --data; hf-ngsan extract takes those of a dataset.")
     if not options.skip_errors:
-        arguments.check_files(*options.images)
+        arguments.check_files(*options.images, options.boxes)
     arguments.check_outputs({"--output": options.output}, inputs)
     arguments.check_figures("--save-attention", options.save_attention, inputs)
     for name in filter(None, [*models, options.rerank_with]):
@@ -132,6 +134,8 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
     elif options.scores:
         print_uncalibrated(models[0])
     images, names = (paths, paths) if paths else rows_of_dataset(options, model, processor)
+    if options.boxes is not None:
+        images = with_boxes(options, paths, model.config)
     if options.rerank_with is not None:
         beams = given.setdefault("num_beams", own.num_beams or 1)
         if beams < 2:
@@ -149,6 +153,21 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
         batch_size=options.batch_size,
         **given,
     )
+
+
+def with_boxes(options: argparse.Namespace, paths: Sequence[str], config: Any) -> list[dict[str, Any]]:
+    """Returns images with their boxes in the file of --boxes, chosen as in the extraction of the training features."""
+    from ..data.boxes import boxes_of_images
+    from ..data.coco_files import number_at_the_end
+
+    vision = getattr(config, "vision_config", None)
+    if not hasattr(vision, "num_regions"):
+        raise ValueError("--boxes go with a captioner that has a vision encoder (hf-ngsan attach-vision).")
+    images = [(number_at_the_end(path), path) for path in paths]
+    boxes, notes = boxes_of_images(options.boxes, images, vision, options.skip_errors)
+    for note in notes:
+        print(f"hf-ngsan: {note}", file=sys.stderr)
+    return [{"image": path, "boxes": of_image} for path, of_image in zip(paths, boxes, strict=True)]
 
 
 def rows_of_dataset(options: argparse.Namespace, model: Any, processor: Any) -> tuple[Any, list[str]]:

@@ -16,6 +16,7 @@ EPILOG = """examples:
   hf-ngsan extract --images coco/captions_val2017.json --image-folder coco/val2017 --split validation \\
       --backbone PekingU/rtdetr_r50vd --num-regions 36 --output features
   hf-ngsan extract --images images:flickr8k --split train --backbone efficientnet-lite0 --copies 4 --output features
+  hf-ngsan extract --images photos --boxes boxes.json --backbone efficientnet-lite0 --output features
   hf-ngsan extract --images videos:clips --split train --backbone efficientnet-lite0 --num-frames 16 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
@@ -47,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(options: argparse.Namespace) -> None:
     from ..extraction import check_backbone
 
+    arguments.check_files(options.boxes)
+    if options.boxes is not None and options.copies is not None:
+        raise ValueError("--copies change images, whose boxes (--boxes) would stay where they are; leave one out.")
     check_backbone(options.backbone, **vision_fields(options, find_images(options)))
 
 
@@ -60,8 +64,7 @@ def run(options: argparse.Namespace) -> None:
     images = find_images(options)
     model, image_processor = load_vision(options.backbone, **vision_fields(options, images))
     if options.boxes is not None:
-        chosen = {name: getattr(model.config, name) for name in ("num_regions", "score_threshold")}
-        images = images.with_boxes(options.boxes, **chosen, skip_errors=options.skip_errors)
+        images = images.with_boxes(options.boxes, model.config, options.skip_errors)
     accelerator = extraction_accelerator()
     with accelerator.main_process_first():
         use_engine(model.to(accelerator.device), image_processor, options.engine)

@@ -1,170 +1,225 @@
 """Boxes of images from any detector or person, in the files that their tools write, matched with images."""
 
+import json
+import logging
 import math
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
+from ..io.files import FileStamp, stamp_of_content
 from .annotations import listing
-from .coco_files import Record, known_id, read_json, records_by_id, records_of
+from .coco_files import checked_record, known_id, read_json, records_by_id, records_of
 from .errors import DataError
+from .images.sources import METADATA_READERS
+
+logger = logging.getLogger(__name__)
 
 SHARES = (1, 1)  # size of an image in the unit of boxes that are shares of its sides
-
-
-@dataclass(frozen=True)
-class ImageBoxes:
-    """Boxes of one image, a label and a score for each, and what tells the image."""
-
-    corners: np.ndarray  # `(N, 4)` float32: x1, y1, x2, y2, in pixels of the upright image unless `size` is `SHARES`
-    labels: Sequence[str] = ()
-    scores: Sequence[float] = ()
-    size: tuple[int, int] | None = None  # width and height of the image, if the file has them
-    name: str | None = None  # of its file
-    image_id: int | str | None = None
-
-    def only(self, places: Iterable[int]) -> "ImageBoxes":
-        chosen = list(places)
-        labels, scores = ([values[place] for place in chosen] for values in (self.labels, self.scores))
-        return replace(self, corners=self.corners[chosen], labels=labels, scores=scores)
-
-    def surest(self, num_regions: int, score_threshold: float) -> "ImageBoxes":
-        """Returns the boxes of the highest scores, the surest first; those of equal scores stay in order."""
-        order = sorted(range(len(self.scores)), key=lambda place: -self.scores[place])
-        return self.only([place for place in order if self.scores[place] >= score_threshold][:num_regions])
-
-    def without_area(self, width: float, height: float) -> np.ndarray:
-        """Returns the places of boxes of which nothing lies within an image of this size."""
-        clipped = self.corners.clip(0, np.array([width, height] * 2, np.float32))
-        return np.flatnonzero(~(clipped[:, 2:] > clipped[:, :2]).all(1))
-
-    def in_shares(self, width: int, height: int, name: str) -> np.ndarray:
-        """Returns the boxes `(N, 4)` as shares of width and height of the image, float32 and clipped to it.
-
-        Raises a DataError for a box without area in the image, or if the file of the boxes says another size.
-        """
-        if self.size not in (None, SHARES, (width, height)):
-            raise DataError(f"{name} has {width} x {height} pixels, but its boxes are for {self.size}.")
-        width, height = self.size or (width, height)
-        if len(wrong := self.without_area(width, height)):
-            raise DataError(f"{name} has {len(wrong)} boxes outside of it or without area: {self.shown(wrong)}.")
-        return (self.corners / np.array([width, height] * 2, np.float32)).clip(0, 1)
-
-    def shown(self, places: Iterable[int]) -> str:
-        return listing([f"[{', '.join(f'{side:g}' for side in self.corners[place])}]" for place in places])
-
-
-KEYS: tuple[Callable[[Any, Any], str | None], ...] = (  # of an image's file name and id
-    lambda name, _: None if name is None else PurePath(name).as_posix(),
-    lambda name, _: None if name is None else PurePath(name).with_suffix("").as_posix(),
-    lambda name, _: None if name is None else PurePath(name).stem,
+KEYS: Any = (  # of an image's file name and id
+    lambda name, _: name and PurePath(name).as_posix(),
+    lambda name, _: name and PurePath(name).with_suffix("").as_posix(),
+    lambda name, _: name and PurePath(name).stem,
     lambda _, number: None if number is None else str(number),
 )
 
 
-def match_boxes(
-    found: Sequence[ImageBoxes], names: Sequence[str], ids: Sequence[int | None], path: Path
-) -> list[ImageBoxes | None]:
-    """Returns the boxes of each image, None for one that the file of boxes does not have.
+@dataclass(frozen=True)
+class ImageBoxes:
+    """Boxes of one image with their labels and scores, and what tells the image."""
 
-    Images are matched by their whole names, by names without suffix, by names without folders too, or by ids: by the
-    first of these that matches any. A DataError names images that this would confuse, or says that none is matched.
-    """
-    for key in KEYS:
-        by_key: dict[str | None, list[ImageBoxes]] = defaultdict(list)
-        for boxes in found:
-            by_key[key(boxes.name, boxes.image_id)].append(boxes)
-        by_key.pop(None, None)
-        wanted = [key(*image) for image in zip(names, ids, strict=True)]
-        matched = [name for name in wanted if name in by_key]
-        if not matched:
-            continue
-        if twice := {name for name in matched if len(by_key[name]) > 1 or (matched.count(name) > 1)}:
-            raise DataError(f"{path}: {len(twice)} names are of several images ({listing(sorted(twice))}).")
-        return [by_key[name][0] if name in by_key else None for name in wanted]
-    theirs = listing([boxes.name or boxes.image_id for boxes in found])
-    raise DataError(f"{path} has boxes of none of the images: it has {theirs}, and the images are {listing(names)}.")
+    corners: np.ndarray  # `(N, 4)` float32: x1, y1, x2, y2, in pixels of the upright image unless `size` is `SHARES`
+    scores: np.ndarray
+    labels: np.ndarray  # of strings
+    size: tuple[int, int] | None = None  # width and height of the image, if they are known
+    name: str | None = None  # of its file
+    image_id: int | str | None = None
+
+    @classmethod
+    def of(cls, corners: Any, scores: Any, labels: Any, *of_image: Any) -> "ImageBoxes":
+        """Makes the boxes of an image from arrays, tensors or lists."""
+        plain = [of if isinstance(of, (list, tuple)) else of.tolist() for of in (corners, scores, labels)]
+        arrays = np.array(plain[0], np.float32).reshape(-1, 4), np.array(plain[1], float)
+        return cls(*arrays, np.array([*map(str, plain[2])], object), *of_image)
+
+    def only(self, places: np.ndarray) -> "ImageBoxes":
+        return replace(self, corners=self.corners[places], labels=self.labels[places], scores=self.scores[places])
+
+    def surest(self, settings: Any) -> "ImageBoxes":
+        """Returns the `num_regions` boxes of the highest scores from `score_threshold` on, the surest first."""
+        order = np.argsort(-self.scores, kind="stable")
+        return self.only(order[self.scores[order] >= settings.score_threshold][: settings.num_regions])
+
+    def have_area(self, width: float, height: float) -> np.ndarray:
+        """Returns which boxes `(N,)` have an area within an image of this size."""
+        clipped = self.corners.clip(0, np.array(self.size or (width, height), np.float32)[[0, 1, 0, 1]])
+        return (clipped[:, 2:] > clipped[:, :2]).all(1)
+
+    def fitted(self, width: int, height: int, name: str, skip_errors: bool = False) -> "ImageBoxes":
+        """Returns the boxes clipped to their image of this size and name, as shares of its width and height.
+
+        Raises a DataError for boxes without area in the image, which `skip_errors` leaves out with a warning, and if
+        the file of the boxes gives the image another size.
+        """
+        if self.size not in (None, SHARES, (width, height)):
+            raise DataError(f"{name} has {width} x {height} pixels, but its boxes are for {self.size} pixels.")
+        have_area = self.have_area(width, height)
+        if not have_area.all():
+            told = f"{name} has boxes outside of it or without area: {self.corners[~have_area].tolist()}"
+            if not skip_errors:
+                raise DataError(f"{told} (--skip-errors leaves them out).")
+            logger.warning("%s; they were left out.", told)
+        shares = (self.corners / np.array(self.size or (width, height), np.float32)[[0, 1, 0, 1]]).clip(0, 1)
+        return replace(self, corners=shares, size=SHARES).only(have_area)
+
+    @property
+    def stamp(self) -> FileStamp:
+        content = json.dumps([self.corners.tolist(), self.labels.tolist(), self.scores.tolist()])
+        return stamp_of_content(content.encode(), 0)
+
+
+NO_BOXES = ImageBoxes.of([], [], [])
 
 
 def boxes_of_images(
-    path: str | os.PathLike,
-    names: Sequence[str],
-    ids: Sequence[int | None],
-    num_regions: int = 36,
-    score_threshold: float = 0.0,
-    skip_errors: bool = False,
+    path: str | os.PathLike, images: Sequence[tuple], settings: Any, skip_errors: bool = False
 ) -> tuple[list[ImageBoxes], list[str]]:
-    """Reads a file of boxes; returns those of each image, the surest first, and sentences about the rest.
+    """Returns the boxes of images in a file, the surest first, and sentences about the rest of both.
 
     Args:
-        path: COCO annotations, with a `score` or without.
-        names: the file name of each image.
-        ids: its id, if it has one.
-        num_regions: boxes of an image at most.
-        score_threshold: boxes with a lower score are left out.
-        skip_errors: whether boxes without area are left out and counted; otherwise they are an error.
+        path: what [`read_boxes`] reads.
+        images: id, or None, and file name of each. Images are matched by whole names, by names without suffix, without
+            folders too, or by ids: by the first of these that matches any.
+        settings: a configuration with `num_regions`, boxes of an image at most, and `score_threshold`.
+        skip_errors: whether boxes without area in their image are left out and counted; otherwise they are an error.
 
     Raises:
-        DataError: the file cannot be read, it has none of the images, or boxes without area in their image.
+        DataError: the file cannot be read, matches none of the images or one ambiguously, or a box has no area.
     """
-    path = Path(path)
-    found = boxes_of_coco(read_json(path), path)
-    own = match_boxes(found, names, ids, path)
+    found = read_boxes(path)
+    own = match_boxes(found, images, path)
     notes, faults, chosen = [], [], []
-    for name, boxes in zip(names, own, strict=True):
-        boxes = boxes or ImageBoxes(np.zeros((0, 4), np.float32), size=SHARES)
-        wrong = boxes.without_area(*(boxes.size or (math.inf, math.inf)))
-        if len(wrong):
-            faults.append(f"{name} {boxes.shown(wrong)}")
-            boxes = boxes.only(place for place in range(len(boxes.corners)) if place not in wrong)
-        chosen.append(boxes.surest(num_regions, score_threshold))
+    for image, boxes in zip(images, own, strict=True):
+        have_area = boxes.have_area(math.inf, math.inf)
+        faults += [f"{image[1]} {corners.tolist()}" for corners in boxes.corners[~have_area]]
+        chosen.append(boxes.only(have_area).surest(settings))
     if faults:
-        told = f"{path}: {len(faults)} images have boxes outside of them or without area: {listing(faults)}"
+        told = f"{path}: {len(faults)} boxes lie outside of their images or have no area: {listing(faults)}"
         if not skip_errors:
             raise DataError(f"{told} (--skip-errors leaves them out).")
         notes.append(f"{told}; they were left out.")
-    used = {id(boxes) for boxes in own}
+    used = set(map(id, own))
     if unused := [boxes.name or boxes.image_id for boxes in found if id(boxes) not in used]:
-        notes.append(f"{path}: {len(unused)} of its images are not among the images: {listing(unused)}.")
-    if bare := [name for name, boxes in zip(names, chosen, strict=True) if not len(boxes.corners)]:
-        notes.append(f"{path}: {len(bare)} images have no box and keep the whole image: {listing(bare)}.")
+        notes.append(f"{path} also has boxes of {len(unused)} other images: {listing(unused)}.")
+    if bare := [image[1] for image, boxes in zip(images, chosen, strict=True) if not len(boxes.corners)]:
+        notes.append(f"{len(bare)} images have no box in {path} and keep the whole image: {listing(bare)}.")
     return chosen, notes
 
 
-def boxes_of_coco(document: Any, path: Path) -> list[ImageBoxes]:
-    """Returns the boxes of COCO annotations by image."""
-    images = records_by_id(document, "images", path)
-    classes = records_by_id(document, "categories", path) if "categories" in document else {}
-    rows: dict[int, list[Record]] = {number: [] for number in images}
-    for annotation in records_of(document, "annotations", path):
-        rows[known_id(annotation, "image_id", images)].append(annotation)
-    found = []
-    for number, image in images.items():
-        labels = [classes[known_id(row, "category_id", classes)].string("name") for row in rows[number]]
-        name = image.fields.get("file_name")
-        size = image.size() if {"width", "height"} <= image.fields.keys() else None
-        found.append(gathered(rows[number], labels, size=size, name=name, image_id=number))
-    return found
+def match_boxes(found: Sequence[ImageBoxes], images: Sequence[tuple], path: str | os.PathLike) -> list[ImageBoxes]:
+    for key in KEYS:
+        by_key = defaultdict(list)
+        for boxes in found:
+            by_key[key(boxes.name, boxes.image_id)].append(boxes)
+        by_key.pop(None, None)
+        wanted = [key(image[1], image[0]) for image in images]
+        counts = Counter(wanted)
+        if matched := counts.keys() & by_key.keys():
+            if twice := [name for name in matched if counts[name] > 1 or len(by_key[name]) > 1]:
+                raise DataError(f"{path}: several images have the name {listing(sorted(twice))}; give whole paths.")
+            return [by_key[name][0] if name in matched else NO_BOXES for name in wanted]
+    theirs, names = listing([boxes.name or boxes.image_id for boxes in found]), listing([image[1] for image in images])
+    raise DataError(f"{path} has boxes of none of the images {names}; its images are {theirs or 'none'}.")
 
 
-def gathered(rows: Sequence[Record], labels: Sequence[str], **fields: Any) -> ImageBoxes:
-    """Returns the boxes of COCO records of one image."""
-    corners, scores = np.zeros((len(rows), 4), np.float32), []
+def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
+    """Reads boxes by image, with labels, and scores where there are some, else 1.
+
+    Args:
+        path: COCO annotations or results; a table (CSV, Parquet, JSON lines) with the columns `image` (name or id),
+            `box`, or `x1`, `y1`, `x2`, `y2`, and perhaps `label` and `score`; or a folder of YOLO's text files (lines
+            of class, x, y, width, height and perhaps score) and perhaps `classes.txt`, the names of the classes. Boxes
+            are in pixels of the upright image; in shares of its sides those of YOLO, and in a file without a side
+            above 2.
+
+    Raises:
+        DataError: the file is none of these, or has a box that is none.
+    """
+    path = Path(path)
+    if path.is_dir():
+        rows = rows_of_yolo(path)
+    else:
+        read = METADATA_READERS.get(path.suffix.lower())
+        rows = rows_of_coco(read_json(path), path) if read is None else rows_of_table(read(path), path)
+    by_image: dict[tuple, list[tuple]] = defaultdict(list)
+    for image, where, values, label, origin in rows:
+        try:
+            x, y, right, bottom, score = map(float, [*values, 1.0] if len(values) == 4 else values)
+            corners = [x, y, right, bottom]
+            if origin is not None:  # right and bottom are width and height
+                corners = [x - origin * right, y - origin * bottom, x + (1 - origin) * right, y + (1 - origin) * bottom]
+        except (TypeError, ValueError):
+            corners, score = [], math.nan
+        if not math.isfinite(sum(corners) + score):
+            raise DataError(f"{where}: {values!r:.80} are not the four numbers of a box and, perhaps, a score.")
+        by_image[image].append((corners, score, label))
+    found = [
+        ImageBoxes.of(*zip(*rows_of_image, strict=True), size, name if isinstance(name, str) else None, image_id)
+        for (name, image_id, size), rows_of_image in by_image.items()
+    ]
+    are_shares = max((boxes.corners.max() for boxes in found), default=0) <= 2
+    return [replace(boxes, size=SHARES) if are_shares else boxes for boxes in found]
+
+
+Row = tuple[tuple[Any, Any, tuple[int, int] | None], str, list, str, float | None]
+"""Name, id and size of an image, and of one of its boxes the place in messages, the numbers and perhaps a score, the
+label, and at which share of width and height x and y lie; None for corners."""
+
+
+def rows_of_coco(document: Any, path: Path) -> Iterator[Row]:
+    images, classes = {}, {}
+    if isinstance(document, list):  # results
+        rows = [checked_record(f"{path}, row {place}", row) for place, row in enumerate(document)]
+    else:
+        images, rows = records_by_id(document, "images", path), records_of(document, "annotations", path)
+        classes = records_by_id(document, "categories", path) if "categories" in document else {}
+    for row in rows:
+        number, label = row.identifier("image_id"), str(row.fields.get("category_id", ""))
+        name, size = number, None
+        if not isinstance(document, list):
+            image = images[known_id(row, "image_id", images)]
+            name, size = image.fields.get("file_name"), image.size() if "width" in image.fields else None
+        if classes:
+            label = classes[known_id(row, "category_id", classes)].string("name")
+        box = row.fields.get("bbox")
+        values = [*(box if isinstance(box, list) else [box]), *([row.fields["score"]] if "score" in row.fields else [])]
+        yield (name, number, size), row.where, values, label, 0
+
+
+def rows_of_table(rows: Sequence[dict], path: Path) -> Iterator[Row]:
     for place, row in enumerate(rows):
-        box, score = row.fields.get("bbox"), row.fields.get("score", 1.0)
-        if not isinstance(box, list) or len(box) != 4 or not all(is_number(side) for side in box):
-            raise row.error("bbox", "must be x, y, width and height in pixels")
-        if not is_number(score):
-            raise row.error("score", "must be a number")
-        corners[place] = box[0], box[1], box[0] + box[2], box[1] + box[3]
-        scores.append(float(score))
-    return ImageBoxes(corners, list(labels), scores, **fields)
+        image, box = row.get("image", row.get("image_id")), row.get("box")
+        if isinstance(box, str):
+            box = re.findall(r"[^][(),\s]+", box)
+        sides = [row.get(side) for side in ("x1", "y1", "x2", "y2")] if box is None else [*box]
+        scores = [] if row.get("score") is None else [row["score"]]
+        yield (image, image, None), f"{path}, row {place}", sides + scores, str(row.get("label") or ""), None
 
 
-def is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+def rows_of_yolo(folder: Path) -> Iterator[Row]:
+    lines_of = {file: file.read_text(encoding="utf-8").splitlines() for file in sorted(folder.rglob("*.txt"))}
+    names = lines_of.pop(folder / "classes.txt", [])
+    for file, lines in lines_of.items():
+        for place, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            label, *values = line.split()
+            if label.isdecimal() and int(label) < len(names):
+                label = names[int(label)]
+            yield (str(file.relative_to(folder)), None, SHARES), f"{file}, line {place}", values, label, 0.5

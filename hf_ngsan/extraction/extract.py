@@ -16,12 +16,14 @@ from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 from datasets import Dataset, Features, List, Value
 from transformers import BaseImageProcessor, PreTrainedModel
 
+from ..data.boxes import ImageBoxes
 from ..data.contract import caption_features, check_row
 from ..io.files import FileStamp, check_place, write_text_atomically
 from ..io.folders import FolderLock, is_empty
 from ..io.processes import make_accelerator
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
 from ..loading.provenance import described, installed_versions, provenance_difference, vision_provenance
+from ..models.processing_captioning import pad_visual_inputs
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
 METADATA = "extraction.json"  # the provenance of the features
@@ -67,6 +69,7 @@ def extract_features(
     images_per_shard: int | None = None,
     skip_errors: bool = False,
     change: ImageChange | None = None,
+    detector: Callable[[list], Any] | None = None,
     accelerator: Accelerator | None = None,
 ) -> ExtractionResult:
     """Writes the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
@@ -89,6 +92,9 @@ def extract_features(
         images_per_shard: images per shard of a new folder; depends on the number of images if `None`.
         skip_errors: whether an image that cannot be read is left out and listed; otherwise it is an error.
         change: change of each image before preprocessing; `width` and `height` are those of the changed image.
+        detector: finds the boxes that a model of kind `"boxes"` needs, where the images have none
+            ([`ImageList.with_boxes`]). It is called with a list of PIL images, and returns three lists, or a triple for
+            each image in a list: its boxes `(N, 4)`, `x1, y1, x2, y2` in pixels, their scores and their labels.
         accelerator: accelerator of the processes that share the work; made if `None`.
 
     Raises:
@@ -121,10 +127,10 @@ def extract_features(
     accelerator = accelerator or extraction_accelerator()
     folder, begin = FeatureFolder(output), time.perf_counter()
     lock = lock_of(folder.path, "extraction")
-    if (model.config.kind == "boxes") != (images.boxes is not None):
-        raise ExtractionError(f"{name} and {images.source}: a vision encoder of kind boxes and boxes go together.")
-    if images.boxes is not None and change is not None:
-        raise ExtractionError("Images with boxes of a file are not changed: their boxes would stay where they are.")
+    if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
+        raise ExtractionError(f"{name}: boxes of a file or a detector go with a vision encoder of kind boxes alone.")
+    if images.boxes and change is not None:
+        raise ExtractionError("Images with boxes of a file cannot be changed: the boxes would stay where they are.")
 
     def plan() -> tuple[list[Chunk], dict, int]:
         kind = model.config.kind
@@ -161,7 +167,8 @@ def extract_features(
         chunks, description, num_before = on_main_process(accelerator, plan)
         own = chunks[accelerator.process_index :: accelerator.num_processes]
         batches = [batch for chunk in own for batch in chunk.batches]
-        prepared = load_batches(images, batches, image_processor, num_workers, accelerator, "extracting", change)
+        work = "extracting", change, 0, detector is not None
+        prepared = load_batches(images, batches, image_processor, num_workers, accelerator, *work)
         model = model.eval().to(accelerator.device)
         columns, image_list = columns_of(description), images.checksum(split)
         for chunk in own:
@@ -171,12 +178,15 @@ def extract_features(
             try:
                 for batch in islice(prepared, len(chunk.batches)):
                     stamps |= {str(images.images[place].image_id): stamp for place, stamp in batch.stamps.items()}
+                    for place in batch.positions if images.boxes else ():
+                        stamps[f"boxes {images.images[place].image_id}"] = images.boxes[place].stamp
                     for place, reason in batch.unreadable:
                         if not skip_errors:
                             raise ExtractionError(f"{reason} {SKIP_ERRORS}")
                         image = images.images[place]
                         unread.append({"image_id": image.image_id, "file_name": image.file_name, "reason": reason})
-                    for row in rows_of_batch(model, images, split, description, batch):
+                    boxes = boxes_of_batch(images, batch, detector, model.config, skip_errors)
+                    for row in rows_of_batch(model, images, split, description, batch, boxes):
                         shard.write(row)
                 if shard.num_rows or not chunk.is_retry:
                     shard.commit(unread, stamps)
@@ -196,18 +206,23 @@ def columns_of(description: Mapping) -> Features:
 
 
 def rows_of_batch(
-    model: PreTrainedModel, images: ImageList, split: str | None, description: Mapping, batch: PreparedBatch
+    model: PreTrainedModel,
+    images: ImageList,
+    split: str | None,
+    description: Mapping,
+    batch: PreparedBatch,
+    boxes: Sequence[ImageBoxes],
 ) -> Iterator[dict]:
     if not batch.positions:
         return
     listed = [images.images[position] for position in batch.positions]
-    encoded_images = encoded(model, batch.inputs, description["dtype"], [image.file_name for image in listed])
-    for position, image, (width, height), seen in zip(
-        batch.positions, listed, batch.sizes, encoded_images, strict=True
-    ):
-        if images.boxes is not None:  # the whole image and cells follow them
-            boxes, rest = images.boxes[position], len(seen["visual_boxes"]) - len(images.boxes[position].labels)
-            seen |= {"objects": [*boxes.labels, *[""] * rest], "object_scores": [*boxes.scores, *[1.0] * rest]}
+    inputs = batch.inputs | pad_visual_inputs(visual_boxes=[of_image.corners for of_image in boxes])
+    encoded_images = encoded(model, inputs, description["dtype"], [image.file_name for image in listed])
+    for place, (image, (width, height), seen) in enumerate(zip(listed, batch.sizes, encoded_images, strict=True)):
+        if boxes:  # the whole image and cells follow them
+            labels, scores = boxes[place].labels, boxes[place].scores
+            rest = len(seen["visual_boxes"]) - len(labels)
+            seen |= {"objects": [*labels, *[""] * rest], "object_scores": [*scores, *[1.0] * rest]}
         row = {
             "image_id": image.image_id,
             **seen,
@@ -219,6 +234,21 @@ def rows_of_batch(
         }
         row = {name: row[name] for name in description["columns"]}
         yield check_row(row, where=image.file_name, feature_size=description["feature_size"])
+
+
+def boxes_of_batch(
+    images: ImageList, batch: PreparedBatch, detector: Callable | None, settings: Any, skip_errors: bool
+) -> list[ImageBoxes]:
+    """Returns the boxes of the images of a batch, of their file or found by a detector, if there is one of these."""
+    boxes = [images.boxes[place] for place in batch.positions if images.boxes]
+    if detector is not None and batch.pictures:
+        found = detector(batch.pictures)
+        triples = [*zip(*found, strict=True)] if isinstance(found, tuple) else found
+        boxes = [ImageBoxes.of(*triple).surest(settings) for triple in triples]
+        if len(boxes) != len(batch.pictures):
+            raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not of {len(batch.pictures)}.")
+    known = zip(boxes, batch.sizes, batch.positions, strict=False)
+    return [of.fitted(*size, images.images[place].file_name, skip_errors) for of, size, place in known]
 
 
 def encoded(
@@ -305,6 +335,9 @@ def refuse_other_images(
         for field, value in wanted.items():
             if row.get(field) != value:
                 raise ExtractionError(f"{where} has {field} {value!r}, but {row.get(field)!r} in the output folder.")
+        boxes = stamps.get(f"boxes {image.image_id}")
+        if images.boxes and boxes != images.boxes[place].stamp:
+            raise ExtractionError(f"{where} had other boxes when its features were extracted; choose another output.")
         if stamp is not None and not images.is_unchanged(place, stamp):
             raise ExtractionError(f"{where} changed since its features were extracted; choose another output folder.")
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy
 import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader
@@ -24,13 +23,12 @@ from ..data import DataError, load_data, reads_files
 from ..data.annotations import coco_records
 from ..data.boxes import ImageBoxes, boxes_of_images
 from ..data.coco_files import number_at_the_end, read_json
-from ..data.contract import clamp_boxes
 from ..data.images import OwnFiles, sorted_files
 from ..data.readers import READERS
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.messages import ProgressDisplay, sentence, type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
-from ..models.processing_captioning import pad_clips, pad_visual_inputs
+from ..models.processing_captioning import pad_clips
 from ..models.videos import frames_for
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ class ImageList:
     rows: "datasets.Dataset | None" = None  # with a column `image`, `video` or `frames`, if the source is a dataset
     has_captions: bool = False  # whether every image has captions
     notes: tuple[str, ...] = ()  # sentences about images that were left out
-    boxes: tuple[ImageBoxes, ...] | None = None  # of each image
+    boxes: tuple[ImageBoxes, ...] = ()  # of each image, if they have some
 
     def __len__(self) -> int:
         return len(self.images)
@@ -74,16 +72,10 @@ class ImageList:
         """Whether these are clips, in place of images."""
         return self.rows is not None and "image" not in self.rows.column_names
 
-    def with_boxes(self, path: str | os.PathLike, **options: Any) -> "ImageList":
-        """Returns the images with their boxes in a file; for options see [`~hf_ngsan.data.boxes.boxes_of_images`]."""
-        names, ids = ([image[field] for image in self.images] for field in (1, 0))
-        boxes, notes = boxes_of_images(path, names, ids, **options)
+    def with_boxes(self, path: str | os.PathLike, settings: Any, skip_errors: bool = False) -> "ImageList":
+        """Returns the images with their boxes in a file; see [`~hf_ngsan.data.boxes.boxes_of_images`]."""
+        boxes, notes = boxes_of_images(path, self.images, settings, skip_errors)
         return replace(self, boxes=tuple(boxes), notes=(*self.notes, *notes))
-
-    def boxes_of(self, index: int, width: int, height: int) -> "numpy.ndarray":
-        """Returns the boxes `(N, 4)` of an image of this size, as shares of its sides."""
-        assert self.boxes is not None
-        return clamp_boxes(self.boxes[index].in_shares(width, height, self.images[index].file_name))[0]
 
     def read_clip(self, index: int, image_processor: Any) -> tuple[list["Image"], FileStamp | None]:
         """Returns frames of a clip, as the image processor wants them, and the stamp of its file, if it has one."""
@@ -296,6 +288,7 @@ class PreparedBatch(NamedTuple):
     inputs: dict[str, torch.Tensor]  # of the model, `pixel_values` and others; empty without readable images
     unreadable: list[tuple[int, str]]  # place and reason of each other image
     stamps: dict[int, FileStamp]  # of the readable images by place, if they have any
+    pictures: list[Any]  # themselves, if requested
     thumbnails: list[bytes]  # small JPEG images of them, if requested
 
 
@@ -304,12 +297,12 @@ def prepare_batch(
     image_processor: BaseImageProcessor,
     change: ImageChange | None,
     thumbnail_side: int,
+    with_pictures: bool,
     positions: Sequence[int],
 ) -> PreparedBatch:
     """Reads a batch; an error of one image, of any type, does not affect the others."""
-    least_side = least_side_of(image_processor) if change is None else None
+    least_side = least_side_of(image_processor) if change is None and not with_pictures else None
     pictures: dict[int, Any] = {}  # images, or lists of the frames of clips
-    boxes: dict[int, numpy.ndarray] = {}
     stamps: dict[int, FileStamp] = {}
     unreadable: list[tuple[int, str]] = []
 
@@ -320,8 +313,6 @@ def prepare_batch(
             picture, stamp = images.read_clip(position, image_processor)
         else:
             picture, stamp = images.read(position, least_side and max(least_side, thumbnail_side))
-            if images.boxes is not None:
-                boxes[position] = images.boxes_of(position, *full_size(picture))
         if change is not None:
             row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
             picture = change.change(row)["image"]
@@ -359,9 +350,7 @@ def prepare_batch(
         kept = readable(preprocess, kept)
         inputs = preprocess(*kept)
     first = [pictures[position][0] if images.of_clips else pictures[position] for position in kept]
-    sizes = [full_size(picture) for picture in first]
-    if boxes and kept:
-        inputs |= pad_visual_inputs(visual_boxes=[boxes[position] for position in kept])
+    sizes = [picture.info.get("full size", picture.size) for picture in first]
     thumbnails = []
     for picture in first if thumbnail_side else ():
         file = io.BytesIO()
@@ -369,12 +358,7 @@ def prepare_batch(
         picture.save(file, "JPEG", quality=85)
         thumbnails.append(file.getvalue())
     stamps = {position: stamp for position, stamp in stamps.items() if position in kept}
-    return PreparedBatch(kept, sizes, inputs, unreadable, stamps, thumbnails)
-
-
-def full_size(picture: "Image") -> tuple[int, int]:
-    """Returns width and height of the image that a picture was read from, perhaps at a reduced size."""
-    return picture.info.get("full size", picture.size)
+    return PreparedBatch(kept, sizes, inputs, unreadable, stamps, first if with_pictures else [], thumbnails)
 
 
 def load_batches(
@@ -386,12 +370,13 @@ def load_batches(
     work: str,
     change: ImageChange | None = None,
     thumbnail_side: int = 0,
+    with_pictures: bool = False,
 ) -> Iterator[PreparedBatch]:
     """Yields the batches of these positions in the list, prepared and in order, and shows the progress of `work`."""
     if num_workers is None:
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         num_workers = min(max(processors // int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes)), 1), 4)
-    prepare = partial(prepare_batch, images, image_processor, change, thumbnail_side)
+    prepare = partial(prepare_batch, images, image_processor, change, thumbnail_side, with_pictures)
     positions_of_batches: Any = batches  # any sequence is a dataset
     loader: DataLoader = DataLoader(
         positions_of_batches, batch_size=None, collate_fn=prepare, num_workers=num_workers if batches else 0

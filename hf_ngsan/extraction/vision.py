@@ -102,9 +102,7 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
         except ValueError as error:
             raise ExtractionError(f"{str(error).rstrip('.')}{needed_code(config)}.") from error
         if kind == "regions" and wanted == "boxes":
-            raise ExtractionError(
-                f"{name} finds its regions itself; give a backbone for boxes."
-            )
+            raise ExtractionError(f"{name} finds its regions itself; give a backbone for boxes.")
         kind = wanted or kind if kind == "grid" else kind
     what, allowed = KINDS[kind]
     for field in fields:

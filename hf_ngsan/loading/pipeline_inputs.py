@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
+from ..data.boxes import ImageBoxes
 from ..guests.captioners import batches
 from ..io.messages import one_sentence
 from ..models.attention_maps import attention_maps
@@ -22,6 +23,7 @@ from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.processing_captioning import (
     TOKENIZING,
     as_array,
+    boxes_in_shares,
     check_boxes,
     check_whole_images,
     pad_clips,
@@ -161,9 +163,11 @@ class ItemReader:
             raise ValueError("The processor has no image processor; make it with image_processor=...")
         least_side = None if self.with_maps else least_side_of(image_processor)
         image = load_image(source["image"], item.name, least_side)
-        if source.get("regions") is not None:
-            raise ValueError(f"Regions of {item.name} are given as visual_boxes, in shares of its width and height.")
-        if source.get("visual_boxes") is not None:
+        if (boxes := source.get("boxes")) is not None:
+            size = image.info.get("full size", image.size)
+            of_file = isinstance(boxes, ImageBoxes)
+            item.boxes = boxes.fitted(*size, item.name).corners if of_file else boxes_in_shares(boxes, *size, item.name)
+        elif source.get("visual_boxes") is not None:
             item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)
         if self.with_maps:

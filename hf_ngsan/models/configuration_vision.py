@@ -34,15 +34,13 @@ class VisionConfig(HubConfig):
             position, by default the last. Stages of a patch encoder are `"stem"`, its embeddings, and `"stage1"` and so
             on, its layers. Channels of several maps are put side by side, in the cells of the last.
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average);
-            of frames 1 and 1 by default. With regions, so many cells of the detection model's finest map follow them;
-            with boxes, of the feature map.
+            of frames 1 and 1 by default. With regions or boxes, so many cells of the model's finest map follow them.
         with_whole_image (`bool`, defaults to `False`): with boxes, the whole image is one more region after them; that
             of an image without any box always is.
         region_features (`str`, defaults to `"queries"`): features of a region: `"queries"`, the decoder's state, or
             `"pooled"`, the mean of the detection model's finest map within its box.
         num_regions (`int`, defaults to 36): regions or boxes at most; those with the highest scores.
-        score_threshold (`float`, defaults to 0.0): regions with a lower score are left out, the best one of a detection
-            model never is.
+        score_threshold (`float`, defaults to 0.0): lower scores are left out, a detector's best region never is.
         suppression_threshold (`float`, defaults to 1.0): the lesser of two regions of one class is left out if their
             boxes overlap by more than this (intersection over union).
         frozen (`bool`, defaults to `True`): the backbone keeps its weights and stays in evaluation mode in training.

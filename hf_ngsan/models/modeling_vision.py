@@ -123,7 +123,7 @@ class VisionModel(HubPreTrainedModel):
                 expected = "pixel_values (batch_size, num_frames, 3, height, width) of one size and no boxes"
                 raise ValueError(f"This vision encoder takes clips, {expected}; not {tuple(pixel_values.shape)}.")
             frames, pixel_values = pixel_values.shape[:2], pixel_values.flatten(0, 1)
-        elif self.config.kind == "boxes":
+        elif self.config.kind == "boxes" or (self.config.kind == "grid" and visual_boxes is not None):
             visual_boxes, attention_mask = self.with_whole_image(visual_boxes, attention_mask)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
         see: Any = self.see_grid
@@ -153,10 +153,8 @@ class VisionModel(HubPreTrainedModel):
     def with_whole_image(self, boxes: torch.Tensor | None, mask: torch.Tensor | None) -> tuple[torch.Tensor, Any]:
         """Appends the whole image to the boxes of images that have none, or of all with `with_whole_image`."""
         if boxes is None:
-            raise ValueError(
-                "This vision encoder needs boxes of each image: visual_boxes, of the processor or pipeline boxes= in "
-                "pixels, of hf-ngsan caption --boxes FILE."
-            )
+            needed = "boxes= of the processor, boxes beside the image in a pipeline, --boxes FILE of hf-ngsan caption"
+            raise ValueError(f"This model needs the boxes of each image: {needed}.")
         mask = boxes.new_ones(boxes.shape[:2], dtype=torch.long) if mask is None else mask
         is_added = ~mask.bool().any(1) | self.config.with_whole_image
         if is_added.any():
@@ -169,21 +167,17 @@ class VisionModel(HubPreTrainedModel):
             output, shown = self.backbone(pixel_values, **options), [1.0, 1.0, 1.0, 1.0]
         else:
             output, shown = from_part("transformers_backbones.see_image")(self.backbone, pixel_values, **options)
-        feature_map = side_by_side(output.feature_maps)
+        feature_map, parts = side_by_side(output.feature_maps), []
         if visual_boxes is not None:
-            features = region_features(feature_map, visual_boxes / visual_boxes.new_tensor(shown))
-            boxes = visual_boxes
+            parts.append((region_features(feature_map, visual_boxes / visual_boxes.new_tensor(shown)), visual_boxes))
         if visual_boxes is None or (self.config.kind == "boxes" and self.config.grid_size is not None):
             if self.config.grid_size is not None:
                 rows, columns = self.config.grid_size
                 feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
             cells = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
-            of_cells = feature_map.flatten(2).mT
-            places = (cells * cells.new_tensor(shown)).expand(of_cells.shape[0], -1, -1)
-            if visual_boxes is None:
-                features, boxes = of_cells, places
-            else:
-                features, boxes = torch.cat([features, of_cells], dim=1), torch.cat([boxes, places], dim=1)
+            places = (cells * cells.new_tensor(shown)).expand(feature_map.shape[0], -1, -1)
+            parts.append((feature_map.flatten(2).mT, places))
+        features, boxes = parts[0] if len(parts) == 1 else (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
         mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
         return VisionOutput(features, boxes, mask, output.hidden_states if options else None)
 

@@ -30,7 +30,6 @@ if hasattr(os, "register_at_fork"):
 
 Arrays = Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor
 BOX_TOLERANCE = 1e-3  # by which boxes may exceed [0, 1]: those of detectors in half precision are rounded
-PIXEL_TOLERANCE = 0.5  # by which boxes in pixels may exceed the image: annotations round edges to whole pixels
 CLIP_KEYS = ("frames", "video", "image", "bytes", "path")  # of rows, and of files in `datasets`
 IMAGE_PROCESSOR = "CaptioningImageProcessor"
 CONVNEXT_UNCUT = 384  # a ConvNextImageProcessor cuts images only to a smaller shortest edge
@@ -72,7 +71,7 @@ class CaptioningProcessor(ProcessorMixin):
         visual_features: Arrays | None = None,
         visual_boxes: Arrays | None = None,
         captions: str | Sequence[str | None] | Sequence[Sequence[str | None]] | None = None,
-        regions: Arrays | None = None,
+        boxes: Arrays | None = None,
         videos: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
@@ -87,8 +86,9 @@ class CaptioningProcessor(ProcessorMixin):
             visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1].
             captions (`str`, `list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an
                 image. `None` or `""` is a row without any label. Beside them `text` makes no labels.
-            regions (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` in pixels of the upright
-                image, in place of `visual_boxes`.
+            boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` in pixels of the upright
+                image, as `post_process_object_detection` of transformers returns them, in place of `visual_boxes`.
+                They are clipped to the image; one without a box keeps the whole image.
             kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
 
         Returns:
@@ -100,18 +100,18 @@ class CaptioningProcessor(ProcessorMixin):
         """
         if images is not None and visual_features is not None:
             raise ValueError("Give images or visual_features, not both: features stand in for images.")
-        if regions is not None and (visual_boxes is not None or images is None):
-            raise ValueError("regions are boxes in pixels of images: give them with images, and without visual_boxes.")
+        if boxes is not None and (visual_boxes is not None or images is None):
+            raise ValueError("boxes are in pixels of images: give them with images, and without visual_boxes.")
         numbers: dict[str, int] = {}
         if images is not None:
             images = self.read_images(images)
             numbers["images"] = len(images)
-            if regions is not None:
-                regions = as_arrays(regions, "regions")
-                numbers["regions"] = len(regions)
+            if boxes is not None:
+                boxes = as_arrays(boxes, "boxes", may_be_empty=True)
+                numbers["boxes"] = len(boxes)
                 visual_boxes = [
-                    boxes_of_regions(boxes, image.width, image.height, f"image {index}")
-                    for index, (boxes, image) in enumerate(zip(regions, images, strict=False))
+                    boxes_in_shares(of_image, image.width, image.height, f"image {index}")
+                    for index, (of_image, image) in enumerate(zip(boxes, images, strict=False))
                 ]
             if visual_boxes is not None:
                 check_whole_images(self.image_processor, {**kwargs, **kwargs.get("images_kwargs", {})})
@@ -262,13 +262,12 @@ def padded(arrays: list[np.ndarray]) -> torch.Tensor:
 
 def as_arrays(arrays: Arrays, name: str, may_be_empty: bool = False) -> list[np.ndarray]:
     """Returns one array an image, each as [`as_array`] does; a lone matrix is one image."""
-    of_images: Any = [arrays] if len(arrays) and len(arrays[0]) and np.ndim(arrays[0]) == 1 else arrays
+    of_images: Any = [arrays] if len(arrays) and np.ndim(arrays[0]) == 1 and len(arrays[0]) else arrays
     return [as_array(array, f"{name} of image {index}", may_be_empty) for index, array in enumerate(of_images)]
 
 
 def as_array(array: Any, name: str, may_be_empty: bool = False) -> np.ndarray:
-    """Returns the array of an image, float32; raises a ValueError for values that are not finite, or without rows,
-    which boxes of an image may be."""
+    """Returns the array of an image, float32; a ValueError without rows, if it must have some, or finite values."""
     array = np.asarray(array.detach().cpu().float() if isinstance(array, torch.Tensor) else array, dtype=np.float32)
     if may_be_empty and not array.size:
         return np.zeros((0, 4), np.float32)
@@ -277,25 +276,22 @@ def as_array(array: Any, name: str, may_be_empty: bool = False) -> np.ndarray:
     return array
 
 
-def boxes_of_regions(regions: Any, width: int, height: int, name: str) -> np.ndarray:
+def boxes_in_shares(boxes: Any, width: int, height: int, name: str) -> np.ndarray:
     """Turns boxes in pixels of an upright image into float32 boxes `(num_regions, 4)` within [0, 1]."""
-    boxes = as_array(regions, f"regions of {name}")
-    size = np.array([width, height, width, height], dtype=np.float32)
-    if boxes.shape[1] != 4 or (boxes < -PIXEL_TOLERANCE).any() or (boxes > size + PIXEL_TOLERANCE).any():
-        raise ValueError(f"Regions of {name} are not x1, y1, x2, y2 within {width} x {height} pixels, turned upright.")
-    boxes = (boxes / size).clip(0, 1)
-    check_boxes(boxes, len(boxes), name)
-    return boxes
+    boxes = as_array(boxes, f"boxes of {name}", may_be_empty=True)
+    shares = (boxes / np.array([width, height, width, height], np.float32)).clip(0, 1) if boxes.shape[1] == 4 else boxes
+    if boxes.shape[1] != 4 or not (shares[:, 2:] > shares[:, :2]).all():
+        raise ValueError(f"Boxes of {name} are not x1, y1, x2, y2 with an area in its {width} x {height} pixels.")
+    return shares
 
 
 def check_boxes(boxes: np.ndarray, num_regions: int, name: str) -> None:
     """Raises a ValueError unless boxes `(num_regions, 4)` lie within [0, 1] and none is turned around."""
-    if boxes.shape == (num_regions, 4) == (0, 4):
-        return
-    fits = boxes.shape == (num_regions, 4) and boxes.min() >= -BOX_TOLERANCE and boxes.max() <= 1 + BOX_TOLERANCE
+    least, most = boxes.min(initial=0), boxes.max(initial=0)
+    fits = boxes.shape == (num_regions, 4) and least >= -BOX_TOLERANCE and most <= 1 + BOX_TOLERANCE
     if not fits or (boxes[:, 2:] < boxes[:, :2]).any():
         raise ValueError(
-            f"visual_boxes of {name} have the shape {boxes.shape} and go from {boxes.min():.3g} to {boxes.max():.3g}; "
+            f"visual_boxes of {name} have the shape {boxes.shape} and go from {least:.3g} to {most:.3g}; "
             f"they must be {num_regions} x 4: x1, y1, x2, y2 within [0, 1], with x1 <= x2 and y1 <= y2."
         )
 

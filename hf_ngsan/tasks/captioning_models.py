@@ -144,8 +144,8 @@ def attach_vision(
     if leave_out_backbone and os.path.isdir(backbone):
         raise ValueError(f"{backbone} is a folder of this machine, so the model has to keep its weights.")
     recorded = config.features_provenance
-    if is_provenance(recorded) and recorded["kind"] == "frames":
-        fields["kind"] = "frames"
+    if is_provenance(recorded) and recorded["kind"] in ("boxes", "frames"):
+        fields["kind"] = recorded["kind"]
     vision, image_processor = load_vision(backbone, **fields)
     if is_provenance(recorded):
         if difference := provenance_difference(recorded, vision_provenance(vision, image_processor)):

@@ -35,12 +35,12 @@ def test_images_become_pixels():
     assert all(isinstance(tensor, torch.Tensor) and len(tensor) == 2 for tensor in everything.values())
 
 
-def test_regions_are_divided_by_the_size_of_the_upright_image():
+def test_boxes_are_divided_by_the_size_of_the_upright_image():
     exif = Image.Exif()
     exif[0x0112] = 6  # stored lying: 30 wide and 40 high once upright
     turned = noise(40, 30)
     turned.getexif()[0x0112] = exif[0x0112]
-    outputs = processor()(images=turned, regions=[[0, 0, 30, 40], [15, 10, 30, 20]])
+    outputs = processor()(images=turned, boxes=[[0, 0, 30, 40], [15, 10, 30, 20]])
     torch.testing.assert_close(outputs["visual_boxes"], torch.tensor([[[0, 0, 1, 1.0], [0.5, 0.25, 1, 0.5]]]))
     assert "attention_mask" not in outputs
 
@@ -51,7 +51,7 @@ def test_boxes_of_cut_images_are_refused():
     for changes in ({"do_center_crop": True}, {"images_kwargs": {"do_center_crop": True}}):
         assert cutting(images=IMAGES, **changes)["pixel_values"].shape == (2, 3, 24, 24)
         with pytest.raises(ValueError):
-            cutting(images=IMAGES, regions=[BOX, BOX], **changes)
+            cutting(images=IMAGES, boxes=[BOX, BOX], **changes)
     cutting.image_processor.do_center_crop = True
     with pytest.raises(ValueError):
         cutting(images=IMAGES[0], visual_boxes=[[0, 0, 1, 1]])
@@ -62,14 +62,14 @@ BOX = [[0, 0, 10, 10]]
 
 def test_what_does_not_fit_is_refused():
     wrong = {
-        "box to the right": {"regions": [BOX, [[0, 0, 9, 9], [1, 1, 22, 40]]]},
-        **{"box above": {"regions": [[[0, -3, 10, 10]], BOX]}, "turned box": {"regions": [BOX, [[9, 0, 3, 10]]]}},
-        **{"NaN box": {"regions": [BOX, [[0, 0, np.nan, 1]]]}, "no boxes of one": {"regions": [None, BOX]}},
-        **{"no box": {"regions": [BOX, np.zeros((0, 4))]}, "three numbers": {"regions": [[[0, 0, 1]], BOX]}},
-        **{"boxes of one image": {"regions": BOX}, "boxes of three images": {"regions": [BOX] * 3}},
+        "box to the right": {"boxes": [BOX, [[0, 0, 9, 9], [99, 1, 122, 4]]]},
+        **{"box above": {"boxes": [[[0, -3, 10, 0]], BOX]}, "turned box": {"boxes": [BOX, [[9, 0, 3, 10]]]}},
+        **{"NaN box": {"boxes": [BOX, [[0, 0, np.nan, 1]]]}, "no boxes of one": {"boxes": [None, BOX]}},
+        "three numbers": {"boxes": [[[0, 0, 1]], BOX]},
+        **{"boxes of one image": {"boxes": BOX}, "boxes of three images": {"boxes": [BOX] * 3}},
         "boxes within [0, 1] of one image": {"visual_boxes": [[0, 0, 1, 1]]},
         "boxes in pixels": {"visual_boxes": [BOX, BOX]},
-        "both boxes": {"visual_boxes": [BOX, BOX], "regions": [BOX, BOX]},
+        "both boxes": {"visual_boxes": [BOX, BOX], "boxes": [BOX, BOX]},
         **{"features too": {"visual_features": np.zeros((2, 3, 12))}, "captions of one": {"captions": ["a ball"]}},
         "captions in unequal numbers": {"captions": [["a", "red"], ["blue"]]},
         "text of three": {"text": ["a", "b", "c"]},
@@ -82,11 +82,11 @@ def test_what_does_not_fit_is_refused():
             continue
         pytest.fail(case)
     without_images = [
-        {"regions": [BOX]},
+        {"boxes": [BOX]},
         {"visual_features": np.zeros((1, 0, 12))},
         {"visual_features": np.full((1, 1, 12), np.nan)},
         {"visual_features": np.full((1, 1, 12), np.inf)},
-        {"regions": [BOX], "visual_features": np.zeros((1, 1, 12))},
+        {"boxes": [BOX], "visual_features": np.zeros((1, 1, 12))},
         {"visual_features": np.zeros((2, 1, 12)), "captions": ["a", "red", "ball"]},
         {"visual_features": np.zeros((2, 1, 12)), "text": "a red"},
     ]
