@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 
 from . import arguments
 from .arguments import add_shared, pick, user_path, whole_number
@@ -22,8 +21,9 @@ and, for a text head, the word with the largest weight; the bias of a projection
 transformers, a share is the similarity that would be lost without a head of the last layers, to first order.
 
 For a captioner, --counterfactual changes the box of one region; the output is JSON with the captions before and after.
-"score" exchanges two boxes in many rows of scenes or relations:DIR; "follow" is the share of captions with the new relation. Without it, --figure draws the geometric bias of a region or
-cell of IMAGE by layer and head, with the names of the regions in the file of --boxes."""
+"score" exchanges two boxes in many rows of scenes or relations:DIR; "follow" is the share of captions with the new
+relation. Without it, --figure draws the geometric bias of a region or cell of IMAGE, by layer and head, with the names
+of the regions in the file of --boxes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,16 +80,19 @@ def draw_geometric_bias(options: argparse.Namespace) -> None:
     """Draws what geometry adds to the attention of a region of a photograph, by layer and head of a captioner."""
     arguments.check_files(options.image, options.boxes)
     arguments.check_outputs({"--figure": options.figure}, [options.image, options.boxes])
+    import numpy as np
+
     from ..data.boxes import boxes_of_images
     from ..models.image_processing_captioning import load_image
     from ..visualization import plot_geometric_bias, save_figure
 
     model, processor = arguments.load_on_device(options.model, "captioning")
-    given = {}
+    image, given = load_image(options.image), {}
     if options.boxes is not None:
-        [boxes], _ = boxes_of_images(options.boxes, [os.path.basename(options.image)], [None])
-        given = {"boxes": boxes.corners, "names": boxes.labels}
-    figure = plot_geometric_bias(model, processor, load_image(options.image), options.region, **given)
+        [boxes], _ = boxes_of_images(options.boxes, [(None, options.image)], model.config.vision_config)
+        boxes = boxes.fitted(*image.size, options.image)
+        given = {"boxes": boxes.corners * np.tile(image.size, 2), "names": boxes.labels}
+    figure = plot_geometric_bias(model, processor, image, options.region, **given)
     save_figure(figure, options.figure)
 
 
