@@ -264,15 +264,22 @@ def report(key: tuple[str, str], found: dict[str, list[np.ndarray]]) -> None:
         own = np.mean(seeds, axis=0)
         there = ~np.isnan(own)
         line += f"\tn = {there.sum()}"
-        if there.sum() >= MIN_ITEMS:
-            interval = compare(100 * own[there]).interval
-            line += f"\t({interval[0]:.1f} to {interval[1]:.1f})"
-            if name != "SAN" and found.get("SAN"):
-                effect = compare(100 * (own - np.mean(found["SAN"], axis=0))[there])
-                line += (
-                    f"\tagainst SAN {effect.difference:+.1f} ({effect.interval[0]:+.1f} to {effect.interval[1]:+.1f})"
-                )
+        if key[0] == "judged" and there.any():
+            line += "\t({:.1f} to {:.1f})".format(*wilson(float(own[there].mean()), int(there.sum())))
+        elif there.sum() >= MIN_ITEMS:
+            line += "\t({:.1f} to {:.1f})".format(*compare(100 * own[there]).interval)
+        if there.sum() >= MIN_ITEMS and name != "SAN" and found.get("SAN"):
+            effect = compare(100 * (own - np.mean(found["SAN"], axis=0))[there])
+            low, high = effect.interval
+            line += f"\tagainst SAN {effect.difference:+.1f} ({low:+.1f} to {high:+.1f})"
         print(line, flush=True)
+
+
+def wilson(share: float, number: int, z: float = 1.96) -> tuple[float, float]:
+    """Returns the 95% interval of a share of few items, in percent (Wilson 1927)."""
+    middle = (share + z**2 / (2 * number)) / (1 + z**2 / number)
+    half = z / (1 + z**2 / number) * (share * (1 - share) / number + z**2 / (4 * number**2)) ** 0.5
+    return 100 * (middle - half), 100 * (middle + half)
 
 
 if __name__ == "__main__":

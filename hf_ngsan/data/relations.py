@@ -25,7 +25,8 @@ def load_relations(directory: str, split: str, *, exchanged: bool = False) -> Da
 
     Args:
         directory: a folder of regions' features, such as `features:DIR` reads, with the columns `objects`, names of
-            classes, and, unless people annotated them, `object_scores`. Objects with a score below 0.5 are left out.
+            classes, and, unless people annotated them, `object_scores`. Objects with a score below 0.5, and regions without
+            a name, are left out.
         split: a split of this folder.
         exchanged: whether each photograph is there three more times, with the same features: mirrored, with each object
             in another one's place, and both. Appearance then tells next to nothing, as in scenes. Their ids are
@@ -49,7 +50,8 @@ def load_relations(directory: str, split: str, *, exchanged: bool = False) -> Da
 def related_rows(rows: Dataset, exchanged: bool) -> Iterator[dict[str, Any]]:
     for row in rows:
         scores = row.get("object_scores") or [1.0] * len(row["objects"])
-        sure = [place for place in np.argsort(scores, kind="stable")[::-1] if scores[place] >= MIN_SCORE]
+        order = np.argsort(scores, kind="stable")[::-1]
+        sure = [place for place in order if scores[place] >= MIN_SCORE and row["objects"][place]]
         names, boxes = [row["objects"][place] for place in sure], row["visual_boxes"][sure]
         layouts = [boxes]
         if exchanged:
@@ -57,13 +59,13 @@ def related_rows(rows: Dataset, exchanged: bool) -> Iterator[dict[str, Any]]:
             layouts += [mirrored(boxes), moved, mirrored(moved)]
         for number, layout in enumerate(layouts):
             statements = statements_of(names, layout)
-            order = np.random.default_rng(abs(row["image_id"])).permutation(len(statements))[:MAX_STATEMENTS]
+            chosen = np.random.default_rng(abs(row["image_id"])).permutation(len(statements))[:MAX_STATEMENTS]
             if len(statements):
                 yield {
                     "image_id": -(3 * row["image_id"] + number) if number else row["image_id"],
                     "visual_features": row["visual_features"][sure].astype(np.float16),
                     "visual_boxes": layout,
-                    "captions": [statements[place].caption for place in order],
+                    "captions": [statements[place].caption for place in chosen],
                     "objects": names,
                 }
 
