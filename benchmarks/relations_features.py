@@ -1,7 +1,7 @@
 """Features of detected objects for the dataset `relations:DIR`: each object cropped and encoded alone, and each pooled
 from the feature map of the whole photograph, whose cells know of their place.
 
-    python benchmarks/relations_features.py --data DATA --output features    # features/crops, features/pooled
+    python benchmarks/relations_features.py --data DATA --output features    # features/crops, pooled and reduced
 
 DATA has the folders `flickr8k`, `general_photos`, `coco_more` and `spatial_statements`, with photographs as Parquet
 files, and `detections`, COCO annotations with a score. Photographs with judged statements are never among
@@ -24,6 +24,7 @@ from datasets import Dataset, DatasetDict, Features, List, Value
 from PIL import Image
 
 from hf_ngsan.data.contract import caption_features, clamp_boxes
+from hf_ngsan.data.scenes import FEATURE_SIZE
 from hf_ngsan.extraction.vision import load_vision
 
 SPLITS = {
@@ -68,8 +69,23 @@ def main() -> None:
             )
             written[name][split] = Dataset.from_list(own, features=Features(features | more))
         print(f"{split}: {len(rows['crops'])} photographs", flush=True)
+    written["reduced"] = reduced(written["crops"])
     for name, splits in written.items():
         DatasetDict(splits).save_to_disk(str(options.output / name))
+
+
+def reduced(crops: dict[str, Dataset]) -> dict[str, Dataset]:
+    """Returns the principal components of features of crops, in the dimension and of the length of those of scenes, so
+    that captioners of scenes can be trained further."""
+    vectors = np.concatenate([np.array(one, dtype=np.float32) for one in crops["train"]["visual_features"]])
+    _, values, axes = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
+    scale = LENGTH * len(vectors) ** 0.5 / values[:FEATURE_SIZE] / FEATURE_SIZE**0.5
+    small = {}
+    for split, rows in crops.items():
+        own = [(np.array(one) - vectors.mean(0)) @ axes[:FEATURE_SIZE].T * scale for one in rows["visual_features"]]
+        features = Features({**rows.features, **caption_features(FEATURE_SIZE, boxes=False)})
+        small[split] = Dataset.from_dict({**rows.to_dict(), "visual_features": own}, features=features)
+    return small
 
 
 def photographs(folder: Path, part: str) -> Iterator[dict[str, Any]]:
