@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from typing import Any
 
 from . import arguments
 from .arguments import add_shared, pick, user_path, whole_number
@@ -87,7 +88,8 @@ def draw_geometric_bias(options: argparse.Namespace) -> None:
     from ..visualization import plot_geometric_bias, save_figure
 
     model, processor = arguments.load_on_device(options.model, "captioning")
-    image, given = load_image(options.image), {}
+    image = load_image(options.image)
+    given: dict[str, Any] = {}
     if options.boxes is not None:
         [boxes], _ = boxes_of_images(options.boxes, [(None, options.image)], model.config.vision_config)
         boxes = boxes.fitted(*image.size, options.image)
