@@ -49,6 +49,17 @@ SENTENCE = "a lion lies on a rock"
 RIGHT, WRONG = "#1a7a3c", "#b3261e"
 QUERY_CELL, SIDE_OF_GRID = (3, 5), 11
 """Row and column of the cell that geometry is shown for: the middle of the lion's head."""
+MOTORCYCLE = {  # boxes in pixels, drawn by hand: x1, y1, x2, y2
+    "motorcycle": (63, 50, 442, 293),
+    "bench": (27, 69, 185, 200),
+    "shelf": (217, 0, 467, 188),
+    "bicycle": (0, 12, 32, 149),
+    "door": (115, 0, 195, 110),
+    "box": (341, 19, 393, 65),
+    "toolbox": (337, 118, 401, 164),
+    "seat": (97, 103, 231, 166),
+    "wheel": (331, 190, 442, 293),
+}
 
 
 def main() -> None:
@@ -162,6 +173,17 @@ def geometric_bias() -> Figure:
     with Image.open(photograph("lion")) as opened:
         image = opened.convert("RGB")
     return plot_geometric_bias(model, processor, image, QUERY_CELL[0] * SIDE_OF_GRID + QUERY_CELL[1])
+
+
+@picture
+def geometric_bias_of_regions() -> Figure:
+    """The same of a region among others, boxes that were drawn by hand, of the packaged captioner's first layer."""
+    model, processor = load_captioner(CAPTIONER)
+    model.get_encoder().layers = model.get_encoder().layers[:1]
+    with Image.open(photograph("motorcycle")) as opened:
+        image = opened.convert("RGB")
+    boxes = np.array([*MOTORCYCLE.values()], dtype=np.float32)
+    return plot_geometric_bias(model, processor, image, boxes=boxes, names=[*MOTORCYCLE])
 
 
 @picture

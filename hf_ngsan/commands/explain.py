@@ -1,25 +1,30 @@
-"""The command `hf-ngsan explain`: the heads behind an image-text match, or the effect of geometry on a caption."""
+"""The command `hf-ngsan explain`: the heads behind an image-text match, or the effect of geometry on a captioner."""
 
 import argparse
 import json
+from typing import Any
 
 from . import arguments
 from .arguments import add_shared, pick, user_path, whole_number
 
 SUMMARY = """Explain an image-text match, or how a caption depends on boxes.
 
-For a match it shows the share of each attention head, for a caption the effect of a change of boxes."""
+For a match it shows the share of each attention head, for a caption the effect of a change of boxes, and for a
+photograph what geometry adds to the attention of one region to the others."""
 EPILOG = """examples:
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual score
+  hf-ngsan explain --model of-regions photo.jpg --boxes boxes.json --region 0 --figure bias.png
 
 For a dual encoder, the first line has the cosine similarity of image and text. Each further line has a head, its share
 and, for a text head, the word with the largest weight; the bias of a projection counts as a head. Of models of
 transformers, a share is the similarity that would be lost without a head of the last layers, to first order.
 
 For a captioner, --counterfactual changes the box of one region; the output is JSON with the captions before and after.
-"score" exchanges two boxes in many synthetic scenes; "follow" is the share of captions with the new relation."""
+"score" exchanges two boxes in many rows of scenes or relations:DIR; "follow" is the share of captions with the new
+relation. Without it, --figure draws the geometric bias of a region or cell of IMAGE, by layer and head, with the names
+of the regions in the file of --boxes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(group, "--split", "--limit")
     group.add_argument("--row", type=whole_number, default=0, metavar="N", help="row of the split, from 0 (0)")
     group.add_argument("--region", type=whole_number, default=0, metavar="N", help="region, from 0 (0)")
+    add_shared(group, "--boxes")
     group.add_argument("--other", type=whole_number, default=1, metavar="N", help="the region that it swaps with (1)")
 
 
@@ -43,8 +49,11 @@ def run(options: argparse.Namespace) -> None:
         if options.image is not None or options.data is None:
             raise ValueError("--counterfactual is about rows of a dataset: name it with --data, and leave out IMAGE.")
         explain_counterfactual(options)
+    elif options.image is not None and options.figure is not None and options.text is None and options.data is None:
+        draw_geometric_bias(options)
     elif options.image is None or options.text is None or options.data is not None or options.output is not None:
-        raise ValueError("Give an image and a text for a dual encoder, or --counterfactual and --data for a captioner.")
+        two = "--counterfactual and --data, or an image and --figure, for a captioner"
+        raise ValueError(f"Give an image and a text for a dual encoder, or {two}.")
     else:
         explain_heads(options)
 
@@ -66,6 +75,27 @@ def explain_heads(options: argparse.Namespace) -> None:
             print(f"{side} head {number + 1}\t{shares[number]:+.4f}{word}")
         if len(weights):
             print(f"{side} bias\t{shares[-1]:+.4f}")
+
+
+def draw_geometric_bias(options: argparse.Namespace) -> None:
+    """Draws what geometry adds to the attention of a region of a photograph, by layer and head of a captioner."""
+    arguments.check_files(options.image, options.boxes)
+    arguments.check_outputs({"--figure": options.figure}, [options.image, options.boxes])
+    import numpy as np
+
+    from ..data.boxes import boxes_of_images
+    from ..models.image_processing_captioning import load_image
+    from ..visualization import plot_geometric_bias, save_figure
+
+    model, processor = arguments.load_on_device(options.model, "captioning")
+    image = load_image(options.image)
+    given: dict[str, Any] = {}
+    if options.boxes is not None:
+        [boxes], _ = boxes_of_images(options.boxes, [(None, options.image)], model.config.vision_config)
+        boxes = boxes.fitted(*image.size, options.image)
+        given = {"boxes": boxes.corners * np.tile(image.size, 2), "names": boxes.labels}
+    figure = plot_geometric_bias(model, processor, image, options.region, **given)
+    save_figure(figure, options.figure)
 
 
 def explain_counterfactual(options: argparse.Namespace) -> None:

@@ -267,6 +267,18 @@ for built_in in (
         columns=(*REGIONS, "captions"),
     ),
     Reader(
+        name="relations",
+        loader="hf_ngsan.data.relations:load_relations",
+        source="DIR",
+        usage="relations:DIR[,exchanged=true]",
+        summary="statements about where detected objects are, such as `the dog lies left of the ball`, that their boxes"
+        " make true; DIR has features of regions with `objects`, as behind `features:`. `exchanged=true` adds"
+        " each photograph mirrored, with its objects in each other's places, and both",
+        columns=(*REGIONS, "captions", "objects"),
+        keys={"exchanged": bool},
+        extra_scores="hf_ngsan.data.scenes.scoring:RELATION_SCORES",
+    ),
+    Reader(
         name="vatex",
         loader="hf_ngsan.data.published:load_vatex",
         source="DIR",

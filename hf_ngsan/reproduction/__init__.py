@@ -263,6 +263,6 @@ def check_overrides(overrides: Sequence[str], table: Table) -> None:
 
 
 def checksum(rows: Dataset) -> str:
-    """Returns a checksum of all columns of rows but images, features and boxes."""
-    names = [name for name in rows.column_names if name not in (*ARRAY_COLUMNS, "image")]
+    """Returns a checksum of all columns of rows but images, frames, features and boxes."""
+    names = [name for name in rows.column_names if name not in (*ARRAY_COLUMNS, "image", "frames")]
     return short_checksum([rows.with_format(None).select_columns([name])[name][:] for name in sorted(names)])

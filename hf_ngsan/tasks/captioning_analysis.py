@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -16,8 +15,9 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..data import DataError, draw_scene
+from ..data import draw_scene
 from ..data.collator import visual_arguments
+from ..data.scenes.relations import MENTION
 from ..data.scenes.scoring import relation_swaps, score_swaps
 from ..guests.dual_encoders import dual_encoder_of
 from ..loading.calibration import Calibration, Judge, familiarity, from_text, sigmoid, to_text, unit
@@ -131,8 +131,7 @@ def explain_counterfactual(
     if figure is not None:
         names = list(row.get("objects") or map(str, range(len(boxes))))
         images = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
-        with suppress(DataError):  # of rows that are no scenes; COCO layouts have names of objects too
-            relation_swaps(row)
+        if all(map(MENTION.fullmatch, names)):  # a synthetic scene
             images = [draw_scene({**row, "visual_boxes": np.asarray(side.boxes)}) for side in sides]
         save_figure(plot_counterfactual(images, before, after, names), figure)
     return {"image_id": int(row["image_id"]), "change": change, "before": asdict(before), "after": asdict(after)}

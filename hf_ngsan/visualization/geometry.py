@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .figures import draw_box, draw_weights, show_image, to_pixels
+from .figures import draw_box, draw_labels, draw_weights, show_image, to_pixels
 from .plots import INK, new_figure, panel_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
     from transformers.modeling_utils import PreTrainedModel
@@ -20,6 +22,8 @@ MIN_RATIO, MAX_VALUE = 0.02, 3.0
 RESOLUTION = 121
 BRIGHTEST = 99
 """Percentile of the weights with the brightest colour: log|Δ| has a narrow peak at 0, which would darken the rest."""
+MAX_NAMES = 3
+"""Regions of a panel that are named: those with the largest weights."""
 LABELS = {"position": ("Δx", "Δy", "Δw = Δh"), "size": ("Δw", "Δh", "Δx = Δy")}
 
 
@@ -96,7 +100,14 @@ def plot_geometric_weights(
     return figure
 
 
-def plot_geometric_bias(model: Any, processor: Any, image: Any, region: int = 0) -> Figure:
+def plot_geometric_bias(
+    model: Any,
+    processor: Any,
+    image: Any,
+    region: int = 0,
+    boxes: ArrayLike | None = None,
+    names: Sequence[str] = (),
+) -> Figure:
     """Draws what geometry adds to the attention of one region or cell to all (eq. 11-13 of Guo et al. 2020).
 
     Args:
@@ -104,6 +115,8 @@ def plot_geometric_bias(model: Any, processor: Any, image: Any, region: int = 0)
         processor: its processor.
         image: a `PIL.Image.Image`.
         region: number of the region, the surest first, or of the cell, row by row; it is drawn in white.
+        boxes: `(N, 4)`, `x1, y1, x2, y2` in pixels, of regions that a detector found, for a model that takes them.
+        names: names of the first regions, written at those with the largest weights.
 
     Returns:
         A panel for each layer and head: the softmax of the bias alone, over the boxes.
@@ -116,19 +129,22 @@ def plot_geometric_bias(model: Any, processor: Any, image: Any, region: int = 0)
         raise ValueError("The model has no geometric bias, so that geometry adds nothing to its attention.")
     hooks = [module.register_forward_hook(lambda _, inputs, bias: biases.append(bias[0])) for module in modules]
     with torch.inference_mode():
-        tokens = model.base_model.get_visual_tokens(**processor(images=image).to(model.device))
+        given = {} if boxes is None else {"boxes": [boxes]}
+        tokens = model.base_model.get_visual_tokens(**processor(images=image, **given).to(model.device))
         encoder(tokens.visual_features, visual_boxes=tokens.visual_boxes, attention_mask=tokens.attention_mask)
     for hook in hooks:
         hook.remove()
-    boxes = to_pixels(tokens.visual_boxes[0][tokens.attention_mask[0].bool()].cpu(), image)
-    weights = torch.stack(biases)[:, :, region, : len(boxes)].float().softmax(-1).cpu().numpy()
+    corners = to_pixels(tokens.visual_boxes[0][tokens.attention_mask[0].bool()].cpu(), image)
+    weights = torch.stack(biases)[:, :, region, : len(corners)].float().softmax(-1).cpu().numpy()
     layers, heads = weights.shape[:2]
     width, height = image.size
     figure = new_figure(2.1 * heads, (2.1 * height / width + 0.35) * layers)
     panels = panel_rows(figure, layers * heads, heads)
-    for number, (panel, of_head) in enumerate(zip(panels, weights.reshape(-1, len(boxes)), strict=True)):
+    for number, (panel, of_head) in enumerate(zip(panels, weights.reshape(-1, len(corners)), strict=True)):
         show_image(panel, image, faded=True)
-        draw_weights(panel, boxes, of_head)
-        draw_box(panel, boxes[region], "white", width=1.5)
+        draw_weights(panel, corners, of_head)
+        draw_box(panel, corners[region], "white", width=1.5)
+        named = [place for place in np.argsort(-of_head)[:MAX_NAMES] if place < len(names) and names[place]]
+        draw_labels(panel, corners[named], [names[place] for place in named])
         panel.set_title(f"layer {number // heads + 1}, head {number % heads + 1}", fontsize=9, color=INK)
     return figure

@@ -106,6 +106,11 @@ def test_the_bias_of_a_region_is_drawn_over_all_regions_of_an_image():
     assert len(figure.axes) == config.num_hidden_layers * config.num_attention_heads
     boxes = [patch.get_bbox().bounds for patch in figure.axes[0].patches]
     assert len(boxes) == 6 + 1 and boxes[-1] == pytest.approx((10, 10, 10, 10))
+    detected = [[0, 0, 15, 20], [15, 0, 30, 10], [20, 10, 30, 20]]
+    options = {"region": 1, "boxes": detected, "names": ["dog", "ball", ""]}
+    panel = plot_geometric_bias(model, processor, Image.new("RGB", (30, 20)), **options).axes[0]
+    assert panel.patches[-1].get_bbox().bounds == pytest.approx((15, 0, 15, 10))
+    assert {text.get_text() for text in panel.texts} == {"dog", "ball"}
     with pytest.raises(IndexError):
         plot_geometric_bias(model, processor, Image.new("RGB", (30, 20)), region=6)
     plain = tiny_captioner(vision_config=vision, visual_feature_size=8, geometric_bias=[]).eval()

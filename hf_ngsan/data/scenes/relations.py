@@ -116,9 +116,17 @@ class Statement:
             return None
         return cls(subject.group(), relation.group(), other.group())
 
+    @classmethod
+    def of_caption(cls, caption: str) -> "Statement | None":
+        """Returns the statement whose `caption` this is, about objects of any names; None for any other text."""
+        parts = CAPTION.fullmatch(caption)
+        statement = None if parts is None else cls(*parts.groups())
+        return statement if statement is not None and statement.caption == caption else None
+
 
 MENTION = re.compile(rf"\b(?:{'|'.join(COLOURS)}) (?:{'|'.join(SHAPES)})\b")
 RELATION = re.compile(rf"\b(?:{'|'.join(FAMILY_OF)})\b")
+CAPTION = re.compile(rf"the (.+) (?:{'|'.join(family.verb for family in FAMILIES)}) ({'|'.join(FAMILY_OF)}) the (.+)")
 
 CHINESE = {
     **dict(zip(COLOURS, ("红色", "绿色", "蓝色", "黄色", "紫色", "黑色"), strict=True)),

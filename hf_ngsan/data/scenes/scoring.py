@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RelationPrompt:
-    """The beginning of a caption, always four words, and the true relation, such as `left of`, with its family."""
+    """The beginning of a caption up to its relation, and the true relation, such as `left of`, with its family."""
 
     text: str
     answer: str
@@ -40,7 +40,7 @@ class RelationPrompt:
 
 
 def relation_prompts(row: Row) -> list[RelationPrompt]:
-    """Returns the prompts of a row of the `scenes` dataset, one for each of its captions and in their order.
+    """Returns the prompts of a row of `scenes` or `relations:DIR`, one for each of its captions and in their order.
 
     The verb of a prompt leaves two relations, equally likely given everything but geometry: chance is 0.5.
     """
@@ -48,9 +48,9 @@ def relation_prompts(row: Row) -> list[RelationPrompt]:
 
 
 def prompt_of(caption: str) -> RelationPrompt:
-    statement = Statement.parse(caption)
-    if statement is None or statement.caption != caption:
-        raise DataError(f"{caption!r} is not a caption of the scenes; prompts exist for rows of load_data('scenes').")
+    statement = Statement.of_caption(caption)
+    if statement is None:
+        raise DataError(f"{caption!r} states no relation; prompts exist for rows of scenes and relations:DIR.")
     return RelationPrompt(statement.prompt, statement.relation, caption, statement.family.name, statement.family.group)
 
 
@@ -123,23 +123,22 @@ class RelationSwap:
 
 
 def relation_swaps(row: Row) -> list[RelationSwap]:
-    """Returns a swap for each caption of a scene whose relation some exchange turns into the other of its family: the
-    subject changes places with another object, with the landmark only if no other will do."""
+    """Returns a swap for each caption whose relation some exchange turns into the other of its family: the subject
+    changes places with another object, with the caption's other object only if no third will do. Captions of
+    photographs with several objects of such a name have none."""
     objects, swaps = list(row["objects"]), []
     boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
-    partners = sorted(range(len(objects)), key=lambda place: objects[place].endswith(LANDMARK))
     for prompt in relation_prompts(row):
-        statement: Any = Statement.parse(prompt.caption)
-        subject = objects.index(statement.subject)
-        for partner in partners:
-            if partner == subject:
-                continue
+        statement: Any = Statement.of_caption(prompt.caption)
+        if objects.count(statement.subject) != 1 or objects.count(statement.other) != 1:
+            continue
+        subject, other = objects.index(statement.subject), objects.index(statement.other)
+        for partner in sorted(set(range(len(objects))) - {subject}, key=other.__eq__):
             order = list(range(len(objects)))
             order[subject], order[partner] = partner, subject
-            answers = answers_by_object({"objects": objects, "visual_boxes": boxes[order]})
-            answer = true_relation(statement, objects, answers)
-            if answer not in (None, prompt.answer):
-                swaps.append(RelationSwap(prompt, str(answer), boxes[order]))
+            answer = answer_families(boxes[order][subject], boxes[order][other])[prompt.family]
+            if answer != AMBIGUOUS and (relation := statement.family.relations[answer]) != prompt.answer:
+                swaps.append(RelationSwap(prompt, relation, boxes[order]))
                 break
     return swaps
 
@@ -161,11 +160,11 @@ def score_swaps(swaps: Sequence[RelationSwap], before: Sequence[str], after: Seq
     return scores
 
 
-class SceneScores:
-    """The `ExtraScores` of the synthetic scenes: shares of captions that name two objects of their scene, and of right
-    relations where the captioner finishes captions that break off before them, of which chance is 0.5."""
+class RelationScores:
+    """The `ExtraScores` of `relations:DIR`: shares of right relations, by group, where the captioner finishes captions
+    that break off before them. Chance is 0.5 of scenes; of photographs it depends on what the objects are."""
 
-    names = ("objects", "symmetric", "directional")
+    names: tuple[str, ...] = (SYMMETRIC, DIRECTIONAL)
     completion_tokens = 6
 
     def compute(
@@ -173,7 +172,6 @@ class SceneScores:
     ) -> dict[str, float]:
         references = [{"captions": [*map(in_english, texts)]} for texts in rows["captions"]]
         is_chinese = references[0]["captions"] != rows[0]["captions"]
-        scores = {"objects": score_objects([*map(in_english, captions)], rows.select_columns("objects"))}
         prompts = [relation_prompts(row) for row in references]
         questions = [
             (index, in_chinese(prompt.caption, to_relation=True) if is_chinese else prompt.text)
@@ -182,7 +180,19 @@ class SceneScores:
         ]
         texts = map(in_english, complete([index for index, _ in questions], [text for _, text in questions]))
         report = score_relation_completions([[next(texts) for _ in row] for row in prompts], references)
-        return scores | {group: report[group] for group in ("symmetric", "directional") if report[group] is not None}
+        return {group: report[group] for group in (SYMMETRIC, DIRECTIONAL) if report[group] is not None}
 
 
-SCENE_SCORES = SceneScores()
+class SceneScores(RelationScores):
+    """Those of the synthetic scenes, where chance is 0.5, and the share of captions that name two of their objects."""
+
+    names = ("objects", *RelationScores.names)
+
+    def compute(
+        self, rows: "Dataset", captions: Sequence[str], complete: Callable[[Sequence[int], Sequence[str]], list[str]]
+    ) -> dict[str, float]:
+        named = score_objects([*map(in_english, captions)], rows.select_columns("objects"))
+        return {"objects": named, **super().compute(rows, captions, complete)}
+
+
+RELATION_SCORES, SCENE_SCORES = RelationScores(), SceneScores()

@@ -1,0 +1,162 @@
+"""Features of detected objects for the dataset `relations:DIR`: each object cropped and encoded alone, and each pooled
+from the feature map of the whole photograph, whose cells know of their place.
+
+    python benchmarks/relations_features.py --data DATA --output features    # features/crops, pooled and reduced
+
+DATA has the folders `flickr8k`, `general_photos`, `coco_more` and `spatial_statements`, with photographs as Parquet
+files, and `detections`, COCO annotations with a score. Photographs with judged statements are never among
+those for training. Their objects have a score of 0.5 or are the surest ones that a statement names; all others have a
+score of 0.5, in photographs with objects of two classes.
+"""
+
+import argparse
+import io
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from datasets import Dataset, DatasetDict, Features, List, Value
+from PIL import Image
+
+from hf_ngsan.data.contract import caption_features, clamp_boxes
+from hf_ngsan.data.scenes import FEATURE_SIZE
+from hf_ngsan.extraction.vision import load_vision
+
+SPLITS = {
+    "train": [("flickr8k", "train"), ("general_photos", "train")],
+    "test": [("flickr8k", "validation"), ("general_photos", "validation"), ("coco_more", "")],
+    "statements": [("spatial_statements", "")],
+}
+MIN_SCORE, MIN_NAMED_SCORE = 0.5, 0.1
+LENGTH = 2**0.5
+CROP_SIZE = 96
+BACKBONE = "efficientnet-lite0"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, metavar="DATA", help="folder of the photographs")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
+    parser.add_argument("--limit", type=int, metavar="N", help="photographs of each split (all)")
+    options = parser.parse_args()
+    encoders = {"crops": load_vision(BACKBONE, image_size=CROP_SIZE), "pooled": load_vision(BACKBONE)}
+    judged = {row["image_id"] for row in photographs(options.data / "spatial_statements", "")}
+    written: dict[str, dict[str, Dataset]] = {name: {} for name in encoders}
+    for split, sources in SPLITS.items():
+        seen = set(judged) if split != "statements" else set()
+        rows: dict[str, list[dict]] = {name: [] for name in encoders}
+        for source, part in sources:
+            detections = read_detections(options.data / "detections" / f"{'_'.join(filter(None, (source, part)))}.json")
+            for row in photographs(options.data / source, part):
+                objects = chosen(detections[row["image_id"]], row)
+                if row["image_id"] in seen or len({one["name"] for one in objects}) < 2:
+                    continue
+                if options.limit is not None and len(rows["crops"]) >= options.limit:
+                    break
+                seen.add(row["image_id"])
+                for name, features in encode(encoders, row["image"], objects).items():
+                    rows[name].append(as_row(row, objects, features))
+        for name, own in rows.items():
+            features = caption_features(len(own[0]["visual_features"][0]), objects=True)
+            features |= {"object_scores": List(Value("float32"))}
+            more = (
+                {"statements": List(Value("string")), "labels": List(Value("int64"))} if split == "statements" else {}
+            )
+            written[name][split] = Dataset.from_list(own, features=Features(features | more))
+        print(f"{split}: {len(rows['crops'])} photographs", flush=True)
+    written["reduced"] = reduced(written["crops"])
+    for name, splits in written.items():
+        DatasetDict(splits).save_to_disk(str(options.output / name))
+
+
+def reduced(crops: dict[str, Dataset]) -> dict[str, Dataset]:
+    """Returns the principal components of features of crops, in the dimension and of the length of those of scenes, so
+    that captioners of scenes can be trained further."""
+    vectors = np.concatenate([np.array(one, dtype=np.float32) for one in crops["train"]["visual_features"]])
+    _, values, axes = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
+    scale = LENGTH * len(vectors) ** 0.5 / values[:FEATURE_SIZE] / FEATURE_SIZE**0.5
+    small = {}
+    for split, rows in crops.items():
+        own = [(np.array(one) - vectors.mean(0)) @ axes[:FEATURE_SIZE].T * scale for one in rows["visual_features"]]
+        features = Features({**rows.features, **caption_features(FEATURE_SIZE, boxes=False)})
+        small[split] = Dataset.from_dict({**rows.to_dict(), "visual_features": own}, features=features)
+    return small
+
+
+def photographs(folder: Path, part: str) -> Iterator[dict[str, Any]]:
+    for file in sorted(folder.rglob(f"{part}*.parquet")):
+        for row in pq.read_table(file).to_pylist():
+            if row["image"] is not None and row["image"].get("bytes"):
+                yield row
+
+
+def read_detections(file: Path) -> dict[int, list[dict]]:
+    """Returns the objects of each photograph, the surest first, with boxes as shares of its sides."""
+    content = json.loads(file.read_text())
+    names = {category["id"]: category["name"] for category in content["categories"]}
+    sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
+    found: dict[int, list[dict]] = defaultdict(list)
+    for one in sorted(content["annotations"], key=lambda annotation: -annotation["score"]):
+        x, y, width, height = one["bbox"]
+        box = np.array([x, y, x + width, y + height]) / np.tile(sizes[one["image_id"]], 2)
+        entry = {"name": names[one["category_id"]], "box": box.clip(0, 1), "score": one["score"]}
+        found[one["image_id"]].append(entry)
+    return found
+
+
+def chosen(objects: list[dict], row: dict) -> list[dict]:
+    """Returns the objects of a photograph that are sure, or the surest ones that a judged statement names."""
+    named = " ".join(row.get("statements") or ()).lower()
+    kept, surest = [], set()
+    for one in objects:
+        is_named = one["name"] in named and one["name"] not in surest and one["score"] >= MIN_NAMED_SCORE
+        surest.add(one["name"])
+        if one["score"] >= MIN_SCORE or is_named:
+            kept.append(one)
+    return kept
+
+
+def encode(encoders: dict[str, Any], image: dict, objects: list[dict]) -> dict[str, np.ndarray]:
+    """Returns features `(N, D)` of the objects of a photograph, by encoder."""
+    with Image.open(io.BytesIO(image["bytes"])) as opened:
+        picture = opened.convert("RGB")
+    boxes, _ = clamp_boxes(np.stack([one["box"] for one in objects]))
+    crops = [picture.crop(corners(box, picture.size)) for box in boxes]
+    with torch.inference_mode():
+        model, processor = encoders["crops"]
+        alone = model(**processor(images=crops, return_tensors="pt")).visual_features.mean(1)
+        model, processor = encoders["pooled"]
+        whole = model(**processor(images=[picture], return_tensors="pt"), visual_boxes=torch.from_numpy(boxes)[None])
+    found = {"crops": alone.numpy(), "pooled": whole.visual_features[0].numpy()}
+    # All have the length of those of scenes: with larger ones attention is saturated before geometry is learnt.
+    return {name: LENGTH * own / np.linalg.norm(own, axis=1, keepdims=True) for name, own in found.items()}
+
+
+def corners(box: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    low = np.floor(box[:2] * size).astype(int).clip(0, np.array(size) - 1)
+    high = np.maximum(np.ceil(box[2:] * size).astype(int), low + 1)
+    return int(low[0]), int(low[1]), int(high[0]), int(high[1])
+
+
+def as_row(row: dict, objects: list[dict], features: np.ndarray) -> dict[str, Any]:
+    boxes, _ = clamp_boxes(np.stack([one["box"] for one in objects]))
+    made = {
+        "image_id": row["image_id"],
+        "visual_features": features.astype(np.float16),
+        "visual_boxes": boxes,
+        "captions": list(row.get("captions") or ["a photograph"]),
+        "objects": [one["name"] for one in objects],
+        "object_scores": [one["score"] for one in objects],
+    }
+    if "statements" in row:
+        made |= {"statements": row["statements"], "labels": row["labels"]}
+    return made
+
+
+if __name__ == "__main__":
+    main()
