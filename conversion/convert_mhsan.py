@@ -102,16 +102,16 @@ def recurrent_weights(weights: dict[str, torch.Tensor], bidirectional: bool) -> 
     weights, layers, scales, matrices = dict(weights), 0, set(), []
     while (name := f"{TEXTS}rnn.rnn_lst.{layers}.weight_c") in weights:
         prefix = name.removesuffix("weight_c")
-        for one, ndim in (("weight", 2), ("bias", 1), ("weight_c", 1)):
-            need(weights, prefix + one, ndim)
+        for field, ndim in (("weight", 2), ("bias", 1), ("weight_c", 1)):
+            need(weights, prefix + field, ndim)
         size = len(weights[name]) // 2
         matrix = weights[f"{prefix}weight"]
         halves = {len(weights[name]), len(weights[f"{prefix}bias"])}
         if not size or matrix.shape[1] % size or halves != {2 * size}:
             raise ConversionError(f"{prefix}weight has the shape {tuple(matrix.shape)}, which does not fit {name}.")
         weights[f"{prefix}weight"] = matrix.unflatten(1, (size, -1)).permute(2, 1, 0).flatten(0, 1)
-        for one in ("weight_c", "bias"):
-            weights[prefix + one] = weights[prefix + one].unflatten(0, (2, size))
+        for field in ("weight_c", "bias"):
+            weights[prefix + field] = weights[prefix + field].unflatten(0, (2, size))
         scale = weights.pop(f"{prefix}scale_x", torch.ones(1))
         scales.add(float(scale))
         matrices.append((*matrix.shape, size))

@@ -192,7 +192,7 @@ def captioner_config(
     heads = len({match[1] for match in map(HEAD.match, weights) if match})
     if not heads:
         raise ConversionError("The checkpoint lacks encoder.WGs.0.weight; is it of RSTNet?")
-    of_language_model = {
+    language_weights = {
         name.removeprefix(LANGUAGE_MODEL): weight for name, weight in weights.items() if name.startswith(LANGUAGE_MODEL)
     }
     return RSTNetConfig.from_release(
@@ -205,7 +205,7 @@ def captioner_config(
         intermediate_size=size(weights, "decoder.layers.0.pwff.fc1.weight", 0),
         geometry_hidden_size=size(weights, "encoder.WGs.0.weight", 1),
         max_position_embeddings=size(weights, "decoder.pos_emb.weight", 0) - 1,
-        language_model_config=language_fields(of_language_model, heads, text_encoder_heads),
+        language_model_config=language_fields(language_weights, heads, text_encoder_heads),
         **tokens,
     )
 
@@ -218,15 +218,15 @@ def language_model_config(
     Raises:
         ConversionError: it is of another vocabulary or size than the captioner's.
     """
-    own: Any = captioner.language_model_config
+    parent: Any = captioner.language_model_config
     fields = language_fields(weights, captioner.num_attention_heads, text_encoder_heads)
     for name in ("vocab_size", "hidden_size"):
-        if fields[name] != getattr(own, name):
+        if fields[name] != getattr(parent, name):
             raise ConversionError(
                 f"{name} of the language model's checkpoint is {fields[name]}, of the captioner's "
-                f"{getattr(own, name)}; they do not belong together."
+                f"{getattr(parent, name)}; they do not belong together."
             )
-    return RSTNetLanguageModelConfig.from_dict({**own.to_dict(), **fields})
+    return RSTNetLanguageModelConfig.from_dict({**parent.to_dict(), **fields})
 
 
 def theirs_in_language_model(ours: str) -> str:
@@ -235,9 +235,9 @@ def theirs_in_language_model(ours: str) -> str:
 
 def theirs(ours: str) -> str:
     """Returns the release's name of a weight of ours."""
-    of_language_model = ours.removeprefix("model.decoder.language_model.")
-    if of_language_model != ours:
-        return LANGUAGE_MODEL + theirs_in_language_model(of_language_model)
+    ours_in_language_model = ours.removeprefix("model.decoder.language_model.")
+    if ours_in_language_model != ours:
+        return LANGUAGE_MODEL + theirs_in_language_model(ours_in_language_model)
     return renamed(ours, RENAMED)
 
 
@@ -259,13 +259,13 @@ def joined_heads(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             heads[match[2]][int(match[1])] = weight
         else:
             others[name] = weight
-    for field, found in heads.items():
-        missing = [number for number in range(len(heads["weight"])) if number not in found]
+    for field, rows in heads.items():
+        missing = [number for number in range(len(heads["weight"])) if number not in rows]
         if missing:
             raise ConversionError(f"The checkpoint lacks encoder.WGs.{missing[0]}.{field}.")
-        if any(weight.ndim != (2 if field == "weight" else 1) or len(weight) != 1 for weight in found.values()):
+        if any(weight.ndim != (2 if field == "weight" else 1) or len(weight) != 1 for weight in rows.values()):
             raise ConversionError(f"encoder.WGs.*.{field} must have one row of numbers for each head.")
-        others[f"encoder.WGs.{field}"] = torch.cat([found[number] for number in sorted(found)])
+        others[f"encoder.WGs.{field}"] = torch.cat([rows[number] for number in sorted(rows)])
     return others
 
 
@@ -317,12 +317,12 @@ def heads_beside(checkpoint: str | Path) -> int | None:
     """
     path = Path(checkpoint).parent / "config.json"
     try:
-        found = json.loads(path.read_bytes())["bert"]["num_attention_heads"]
+        number = json.loads(path.read_bytes())["bert"]["num_attention_heads"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a file of something else
         return None
-    if type(found) is not int or found < 1:
-        raise ConversionError(f"{path}: bert.num_attention_heads is {found!r}; it must be a whole number above 0.")
-    return found
+    if type(number) is not int or number < 1:
+        raise ConversionError(f"{path}: bert.num_attention_heads is {number!r}; it must be a whole number above 0.")
+    return number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -343,10 +343,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines = report(weights, left_out, options.captioner)
         language_model = None
         if options.language_model is not None:
-            own = load_state_dict(options.language_model)
-            config = language_model_config(own, captioner.config, heads)
-            language_model, left = convert(RSTNetLanguageModel, config, own, theirs_in_language_model, LEFT_OUT)
-            lines += report(own, left, options.language_model)
+            language_weights = load_state_dict(options.language_model)
+            config = language_model_config(language_weights, captioner.config, heads)
+            language_model, left = convert(
+                RSTNetLanguageModel, config, language_weights, theirs_in_language_model, LEFT_OUT
+            )
+            lines += report(language_weights, left, options.language_model)
 
         def write(folder: Path) -> None:
             processor = RSTNetProcessor(tokenizer=tokenizer)

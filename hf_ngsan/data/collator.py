@@ -68,7 +68,7 @@ class CaptionCollator:
             return {}
         if self.augment is not None:
             rows = [self.augment(row, self.epoch) for row in rows]
-        captions = [captions_of(row) for row in rows]
+        captions = [captions_in_row(row) for row in rows]
         chosen = self.choose_captions(rows, captions)
         batch = self.processor(
             **(visual_arguments(rows) if self.with_images else {}),
@@ -98,7 +98,7 @@ class CaptionCollator:
         return [*sorted(range(number), key=keys.__getitem__)[:each]]
 
 
-def captions_of(row: Row) -> Sequence[str]:
+def captions_in_row(row: Row) -> Sequence[str]:
     captions = row.get("captions") if row.get("captions") is not None else row.get("caption")
     if captions is None:
         return []

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, Image, List, Value
 
-from .annotations import has_any, listing, read_records, refuse_record
+from .annotations import has_any, listing, parse_records, refuse_record
 from .coco_files import Record, read_json, read_json_lines, records_of
 from .contract import lists_of_vectors
 from .errors import DataError, naming_damage
@@ -61,7 +61,7 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_error
 
 def find_question_files(directory: Path, split: str) -> list[Path]:
     name = NAMES_OF_SPLITS.get(split, split)
-    own, patterns = OwnFiles(directory), ("*questions.json", "*annotations.json")
+    own_files, patterns = OwnFiles(directory), ("*questions.json", "*annotations.json")
     known = [sorted(directory / name for name in glob(pattern, root_dir=directory)) for pattern in patterns]
     questions, answers = ([file for file in files if f"_{name}_" in f"_{file.name}"] for files in known)
     if len(questions) != 1 or len(answers) > 1:
@@ -70,7 +70,7 @@ def find_question_files(directory: Path, split: str) -> list[Path]:
             f"{directory} must have one file *_{name}_questions.json for the split {split!r}, and one of annotations"
             f" at most; there are {listed}."
         )
-    return [Path(own.find(file.name, str(directory))) for file in questions + answers]
+    return [Path(own_files.find(file.name, str(directory))) for file in questions + answers]
 
 
 def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
@@ -136,7 +136,7 @@ def read_file(path: Path, skipped: list[dict] | None) -> tuple[bool, dict[int, t
     document = read_json(path)
     has_answers = is_answers(document)
     records = records_of(document, "annotations" if has_answers else "questions", path)
-    rows = read_records(records, read_answers if has_answers else read_question, itemgetter("question_id"), skipped)
+    rows = parse_records(records, read_answers if has_answers else read_question, itemgetter("question_id"), skipped)
     return has_answers, {row["question_id"]: (record, row) for record, row in rows}
 
 
@@ -147,9 +147,9 @@ def read_questions(paths: Sequence[Path], skipped: list[dict] | None) -> list[di
     answers: dict[int, tuple[Record, dict]] = {}
     has_answers = False
     for path in paths:
-        of_answers, rows = read_file(path, skipped)
-        has_answers |= of_answers
-        (answers if of_answers else questions).update(rows)
+        holds_answers, rows = read_file(path, skipped)
+        has_answers |= holds_answers
+        (answers if holds_answers else questions).update(rows)
     for number, (record, answer) in list(answers.items()):
         _, question = questions.get(number, (record, {}))
         if question.get("image_id") != answer["image_id"]:
@@ -222,7 +222,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
     if not records:
         raise DataError(f"{file} has no examples in the split {split!r}; its directories are numbers such as 0.")
     feature_size = len(KINDS) + len(COLOURS) + len(SIZES) + 4 * positions
-    own = OwnFiles(file.parent)
+    own_files = OwnFiles(file.parent)
     columns = {name: COLUMNS[name] for name in ("question_id", "image_id", "question", "answers")} | {
         "visual_features": lists_of_vectors(feature_size, "float32"),
         "visual_boxes": lists_of_vectors(4, "float32"),
@@ -250,7 +250,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
             if images:
                 # with the boxes in the order of the structured scene
                 picture = f"images/{record.fields['directory']}/{file.stem}-{match[0]}-0.png"
-                row["image"] = {"bytes": Path(own.find(picture, record.where)).read_bytes(), "path": None}
+                row["image"] = {"bytes": Path(own_files.find(picture, record.where)).read_bytes(), "path": None}
             yield row
 
     return Rows(Features(columns), rows(), len(records))

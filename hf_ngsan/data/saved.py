@@ -12,7 +12,7 @@ from typing import Any
 from datasets import Dataset, concatenate_datasets
 
 from ..io.files import is_unchanged
-from ..io.shards import read_records
+from ..io.shards import read_shard_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays, with_whole_arrays
 from .errors import DataError
 from .images import OwnFiles
@@ -57,7 +57,7 @@ def load_saved(directory: str, split: str | None) -> Dataset:
 
 def refuse_changed_shards(directory: Path) -> None:
     """Raises a DataError for a file that has changed since its size and checksum were recorded."""
-    for record in read_records(directory):
+    for record in read_shard_records(directory):
         file = directory / record.file
         if file.is_file() and not is_unchanged(file, record.stamp):
             raise DataError(
@@ -82,8 +82,8 @@ class FeatureCopies:
     --copies N` wrote. The draw depends on the seed, the epoch and the row's `image_id` alone."""
 
     def __init__(self, features: str | os.PathLike, split: str | None, seed: int = 0) -> None:
-        own = OwnFiles(features)
-        places = (own.find(os.path.abspath(copy_folder(features, number)), str(features)) for number in count(1))
+        own_files = OwnFiles(features)
+        places = (own_files.find(os.path.abspath(copy_folder(features, number)), str(features)) for number in count(1))
         folders = list(takewhile(Path.is_dir, map(Path, places)))
         if not folders:
             raise DataError(f"{features} has no copies of its features; make them with hf-ngsan extract --copies.")

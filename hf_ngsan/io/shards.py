@@ -91,7 +91,7 @@ class ShardFolder:
 
     def records(self, with_images: bool = False) -> list[ShardRecord]:
         """Returns the complete shards in the order of their rows; a shard with a missing or cut file is incomplete."""
-        records = read_records(self.path, with_images)
+        records = read_shard_records(self.path, with_images)
         sizes = {file.name: file.stat().st_size for file in self.path.glob("shard-*.arrow")}
         return [record for record in records if not record.num_rows or sizes.get(record.file) == record.num_bytes]
 
@@ -128,7 +128,7 @@ class ShardFolder:
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
 
 
-def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
+def read_shard_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
     """Returns the records of a folder in the order of the rows, without damaged ones; `images` only if asked for."""
     records = []
     for file in (folder / RECORDS).glob("shard-*.json"):
@@ -143,7 +143,7 @@ def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
 def verify_shards(folder: Path) -> int:
     """Compares all shards of a dataset with their checksums; returns their number, or names a damaged file."""
     names = [entry["filename"] for entry in json.loads((folder / STATE).read_bytes())["_data_files"]]
-    checksums = {record.file: record.sha256 for record in read_records(folder)}
+    checksums = {record.file: record.sha256 for record in read_shard_records(folder)}
     for file in names:
         if not (folder / file).is_file() or sha256(folder / file) != checksums.get(file):
             raise DamagedFolderError(f"{folder} is damaged: {file} or its record is missing or has changed.")

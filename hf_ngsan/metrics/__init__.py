@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .cider import CiderDReward, DocumentFrequency
     from .clip_score import ClipScore
     from .comparison import compare_captions
-    from .evaluation import Bleu, CaptionMetrics, Cider, CiderD, Meteor, RougeL
+    from .evaluation import Bleu, CaptionMetric, CaptionMetrics, Cider, CiderD, Meteor, RougeL
+    from .registry import register_metric
     from .tokenization import PTBTokenizer
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -94,9 +94,9 @@ class DocumentFrequency:
         """
         rows = []
         for row, image in enumerate(captions):
-            if isinstance(image, str) or not (of_image := list(image)):
+            if isinstance(image, str) or not (image_captions := list(image)):
                 raise ValueError(f"Document frequencies: image {row} needs a list of at least one caption.")
-            rows.append(of_image)
+            rows.append(image_captions)
         flat: list[Any] = [caption for image in rows for caption in image]
         images = np.repeat(np.arange(len(rows)), [len(image) for image in rows])
         strings = sum(isinstance(caption, str) for caption in flat)

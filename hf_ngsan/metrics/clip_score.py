@@ -87,9 +87,9 @@ class ClipScore:
             both = values["clip_score"] + nearest
             product = 2 * values["clip_score"] * nearest
             values["ref_clip_score"] = np.divide(product, both, out=np.zeros_like(both), where=both > 0)
-        scores: dict[str, Any] = {name: float(of_images.mean()) for name, of_images in values.items()}
+        scores: dict[str, Any] = {name: float(image_scores.mean()) for name, image_scores in values.items()}
         if per_image:
-            scores["per_image"] = {name: of_images.tolist() for name, of_images in values.items()}
+            scores["per_image"] = {name: image_scores.tolist() for name, image_scores in values.items()}
         return scores
 
     @torch.inference_mode()

@@ -90,13 +90,13 @@ def vqa_accuracy(answer: str, human_answers: Sequence[str]) -> float:
     """
     if not human_answers:
         raise ValueError("There are no human answers to compare with.")
-    answer, people = tidy(answer), [tidy(given) for given in human_answers]
+    answer, people = tidy(answer), [tidy(human_answer) for human_answer in human_answers]
     if len(set(people)) > 1:
-        answer, people = normalize_answer(answer), [normalize_answer(given) for given in people]
+        answer, people = normalize_answer(answer), [normalize_answer(human_answer) for human_answer in people]
     agreeing = people.count(answer)
     if len(people) == 1:
         return float(agreeing)
-    others = [agreeing - (given == answer) for given in people]
+    others = [agreeing - (human_answer == answer) for human_answer in people]
     return sum(min(1.0, number / ENOUGH_PEOPLE) for number in others) / len(people)
 
 

@@ -160,10 +160,10 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
         return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
 
     def work(images: list, options: tuple) -> list:
-        given = {key: value for key, value in options if key != "text"}  # which the images have already
-        given["return_scores"] = given.pop("scores", False)
+        arguments = {key: value for key, value in options if key != "text"}  # which the images have already
+        arguments["return_scores"] = arguments.pop("scores", False)
         stop = StoppingCriteriaList([stop_if_abandoned])
-        answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **given)
+        answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **arguments)
         return [ValueError(answer["error"]) if answer.get("error") else answer for [answer, *_] in answers]
 
     batcher = Batcher(work, limits)

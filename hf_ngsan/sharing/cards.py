@@ -150,7 +150,7 @@ def has_same_scores(first: RecordedEvaluation, second: RecordedEvaluation) -> bo
     return all(math.isclose(first.scores[name], second.scores[name], rel_tol=1e-3, abs_tol=1e-6) for name in common)
 
 
-def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **given: Any) -> CardFacts:
+def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **attributes: Any) -> CardFacts:
     """Reads the facts for a card from a model's folder, its training run and runs with other seeds.
 
     `given` are other attributes of [`CardFacts`]. A ModelFolderError says that another run has another training config,
@@ -175,15 +175,15 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
         other_seeds=tuple(others),
         training_config=config,
         history=() if run is None else history_of(run),
-        **given,
+        **attributes,
     )
 
 
 def refuse_files_elsewhere(folder: Path) -> None:
     """Refuses links out of a stranger's folder, but for code, and names of weights and models elsewhere."""
     run = run_of(folder)
-    of_run = [] if run is None else [folder, run / TRAINING_CONFIG, run / HISTORY]
-    for root, paths in ((folder, folder.rglob("*") if folder.is_dir() else ()), (folder.parent, of_run)):
+    run_files = [] if run is None else [folder, run / TRAINING_CONFIG, run / HISTORY]
+    for root, paths in ((folder, folder.rglob("*") if folder.is_dir() else ()), (folder.parent, run_files)):
         for path in paths:
             is_code = path.suffix == ".py" and not path.is_dir()
             if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)) and not is_code:
@@ -255,7 +255,7 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
         written = read_json_or_none(folder / "generation_config.json") or {}
         generation = {name: value for name, value in written.items() if type(value) in (int, float)}
         task = task_class(str(task_of(load_config(folder))))
-        of_the_run = RecordedEvaluation(
+        run_scores = RecordedEvaluation(
             data=config.data.spec,
             split=config.data.validation_split,
             rows=config.data.limit,
@@ -266,14 +266,14 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
             chose_epoch=config.evaluation.metric in scores,
         )
         for other in evaluations[:]:
-            if is_of_the_same(replace(other, rows=of_the_run.rows), of_the_run) and has_same_scores(other, of_the_run):
+            if is_of_the_same(replace(other, rows=run_scores.rows), run_scores) and has_same_scores(other, run_scores):
                 evaluations.remove(other)
-                of_the_run = replace(
-                    of_the_run,
-                    scores={**of_the_run.scores, **other.scores},
-                    fingerprints={**of_the_run.fingerprints, **other.fingerprints},
+                run_scores = replace(
+                    run_scores,
+                    scores={**run_scores.scores, **other.scores},
+                    fingerprints={**run_scores.fingerprints, **other.fingerprints},
                 )
-        evaluations.insert(0, of_the_run)
+        evaluations.insert(0, run_scores)
     return [replace(evaluation, data=public(evaluation.data)) for evaluation in evaluations]
 
 
@@ -309,8 +309,8 @@ def write_card(
         return
     write_text_atomically(folder / CARD, facts.own_card)
     licence, stated = licence_of(model.config), metadata_load(folder / CARD) or {}
-    for one in stated["license"] if isinstance(stated.get("license"), list) else [stated.get("license")]:
-        check_licence(one, stated.get("license_name") if one == "other" else None)
+    for licence_id in stated["license"] if isinstance(stated.get("license"), list) else [stated.get("license")]:
+        check_licence(licence_id, stated.get("license_name") if licence_id == "other" else None)
     if licence is not None and not stated.get("license"):
         raise ValueError(
             f"{CARD} states no licence, and the weights come from {sources_of(model.config)[0].name}, under "
@@ -470,12 +470,12 @@ def usage(model: PreTrainedModel, place: str) -> str:
     task = task_of_model(model)
     lines = None if task is None else task.card_usage(model, place)
     if lines is None:
-        own = None if is_of_transformers(model) else model.config
-        loader, of_processor = auto_classes_of(model.config)
-        autos = [loader.__name__ if own is None else own.auto_class_of(type(model)) or "AutoModel"]
-        if of_processor is not None:
-            autos.append(of_processor.__name__)
-        trust = "" if own is None else ", trust_remote_code=True"
+        config = None if is_of_transformers(model) else model.config
+        loader, processor_loader = auto_classes_of(model.config)
+        autos = [loader.__name__ if config is None else config.auto_class_of(type(model)) or "AutoModel"]
+        if processor_loader is not None:
+            autos.append(processor_loader.__name__)
+        trust = "" if config is None else ", trust_remote_code=True"
         lines = [f"from transformers import {', '.join(autos)}", ""]
         for variable, name in zip(("model", "processor"), autos, strict=False):
             lines.append(f"{variable} = {name}.from_pretrained({place}{trust})")

@@ -134,11 +134,11 @@ def push(
     repo_id = full_name(repo_id) if folder is None else repo_id
     # before the model is loaded, since it refuses links to files elsewhere
     facts = collect_card_facts(name, runs, license=license, license_name=license_name)
-    given = [
+    unused_options = [
         f"--{option}" for option, value in {"license": license, "runs": runs, "examples": examples}.items() if value
     ]
-    if facts.own_card is not None and given:
-        raise ValueError(f"{name} has a README.md, uploaded unchanged: edit it, and omit {', '.join(given)}.")
+    if facts.own_card is not None and unused_options:
+        raise ValueError(f"{name} has a README.md, uploaded unchanged: edit it, and omit {', '.join(unused_options)}.")
     model, processor = load_model(name)
 
     def write(target: Path) -> None:

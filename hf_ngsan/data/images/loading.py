@@ -16,7 +16,7 @@ from datasets import Dataset, Features, Image, IterableDataset, Value, Video
 from ..errors import DataError, naming_damage
 from . import VIDEO_SUFFIXES, OwnFiles, sorted_files
 from .files import NAMED_IMAGES, with_named_images
-from .rows import TYPES, Columns, all_but_images, find_columns, make_rows
+from .rows import TYPES, Columns, all_but_images, find_columns, image_rows
 from .sources import choose_split, is_folder_of_photographs, name_of_split, open_source, open_split, read_folder
 
 PLACE = "stream:"  # prefix of the path of an image in a stream, before its number
@@ -50,7 +50,7 @@ def load_images(
     if streaming and not is_folder_of_photographs(source, config):  # which is read in place anyway
         return stream_images(source, split, name, image, captions, config, shuffle_buffer)
     dataset, numbers = open_split(source, split, config, links)
-    return make_rows(dataset, find_columns(dataset, source, image, captions), numbers, name, source, links)
+    return image_rows(dataset, find_columns(dataset, source, image, captions), numbers, name, source, links)
 
 
 def stream_images(
@@ -92,7 +92,7 @@ class ImageStream:
 
     def __init__(self, source: str, config: str | None, split: str, column: str, buffer: int) -> None:
         self.source, self.config, self.split, self.column, self.buffer = source, config, split, column, buffer
-        self.own = OwnFiles(source)
+        self.own_files = OwnFiles(source)
         self.close()
 
     def close(self) -> None:
@@ -121,8 +121,9 @@ class ImageStream:
             self.held.pop(self.first, None)
             self.first += 1
         where = f"{self.source}, split {self.split}"
+        find = self.own_files.find
         return [
-            image if not image or image["bytes"] is not None else {**image, "path": self.own.find(image["path"], where)}
+            {**image, "path": find(image["path"], where)} if image and image["bytes"] is None else image
             for image in stored
         ]
 
@@ -143,7 +144,7 @@ def load_videos(source: str, split: str, *, captions: str | None = None, links: 
     sorted_files(Path(source), VIDEO_SUFFIXES, links)  # an error without any
     part, numbers = choose_split(read_folder(Path(source), VIDEO_SUFFIXES, links), split, source)
     columns = find_columns(part, source, None, captions)
-    rows = make_rows(part, columns, numbers, f"{source}, split {split}", source, links)
+    rows = image_rows(part, columns, numbers, f"{source}, split {split}", source, links)
     rows = rows.with_format(None).cast_column("image", Image(decode=False)).rename_column("image", "video")
     return rows.cast_column("video", Video(decode=False))
 

@@ -66,7 +66,7 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     if image is None:
         image = find_image_column(dataset, source)
     else:
-        refuse_column(dataset, source, "image", image, is_image)
+        refuse_column(dataset, source, "image", image, is_image_column)
     if captions is None:
         chosen = find_caption_columns(dataset, source)
     else:
@@ -101,14 +101,14 @@ def find_image_column(dataset: Dataset, source: str) -> str:
 
 def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
     """Finds the columns of the first name in `CAPTION_NAMES`, such as `caption`, `caption_1`, and warns of others."""
-    found: list[tuple[int, int, str]] = []  # place of the name, number at its end, column
+    candidates: list[tuple[int, int, str]] = []  # place of the name, number at its end, column
     for name, kind in dataset.features.items():
         match = CAPTION_COLUMN.fullmatch(name.lower())
         if match and is_text_or_list(kind) and (match[2] or match[1] in CAPTION_NAMES):
-            found.append((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name))
-    found.sort()
-    chosen = [name for place, _, name in found if place == found[0][0]]
-    if others := [name for _, _, name in found if name not in chosen]:
+            candidates.append((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name))
+    candidates.sort()
+    chosen = [name for place, _, name in candidates if place == candidates[0][0]]
+    if others := [name for _, _, name in candidates if name not in chosen]:
         every = "+".join([*chosen, *others])
         warn(f"{source}: captions are read from {', '.join(chosen)} only; captions={every} also reads {others[0]}.")
     return chosen
@@ -151,11 +151,11 @@ def is_encoded_image(kind: object) -> bool:
     return is_bytes(kind["bytes"]) or kind["bytes"] == Value("null")
 
 
-def is_image(kind: object) -> bool:
+def is_image_column(kind: object) -> bool:
     return isinstance(kind, Image) or is_encoded_image(kind) or is_bytes(kind) or is_text(kind)
 
 
-def make_rows(
+def image_rows(
     dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str, links: bool = False
 ) -> Dataset:
     """Returns the images in some rows of a dataset, each with all of its captions."""
@@ -277,8 +277,8 @@ def image_ids(
         warn(f"{name}: several images have the same {column}, so that their row numbers become their image_id.")
     elif file_names is not None:
         in_names = [number_at_the_end(file_name or "") for file_name in file_names]
-        of_chosen = {in_names[row] for row in chosen}
-        if None not in of_chosen and len(of_chosen) == len(chosen):
+        chosen_numbers = {in_names[row] for row in chosen}
+        if None not in chosen_numbers and len(chosen_numbers) == len(chosen):
             return np.array([-1 if number is None else number for number in in_names])
     return np.arange(num_rows)
 

@@ -99,7 +99,7 @@ def load_scenes(
 
     key = fingerprint("scenes", split, number, seed, images, image_size, descriptions, language)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
-    rows = make_rows(split, number, seed, images, image_size, descriptions, language)  # a generator
+    rows = scene_rows(split, number, seed, images, image_size, descriptions, language)  # a generator
     return prepare("scenes", key, split, lambda: Rows(features, rows, number))
 
 
@@ -114,7 +114,7 @@ def size_of_split(name: str, split: str, size: int, validation: int | None, test
     return sizes[split]
 
 
-def make_rows(
+def scene_rows(
     split: str, number: int, seed: int, images: bool, image_size: int, descriptions: bool, language: str
 ) -> Iterator[dict[str, Any]]:
     for index in range(number):

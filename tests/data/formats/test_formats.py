@@ -10,7 +10,7 @@ import pytest
 from hf_ngsan.data import load_data
 from hf_ngsan.data.contract import cell_boxes
 from hf_ngsan.data.conversion import convert_features
-from hf_ngsan.data.formats import FORMATS, open_sources, recognise
+from hf_ngsan.data.formats import FEATURE_FORMATS, open_sources, recognise
 from tests.data.facts import fails_naming
 from tests.data.formats.files import (
     DIMENSION,
@@ -134,7 +134,7 @@ def test_a_folder_of_several_formats_must_say_which(tmp_path):
     with fails_naming("grid-pth", "vatex", "--from"):
         recognise(tmp_path / "both")
     assert open_sources(tmp_path / "both", "vatex")[0].total == len(VIDEOS)
-    with fails_naming("unknown", *FORMATS):
+    with fails_naming("unknown", *FEATURE_FORMATS):
         open_sources(tmp_path / "both", "unknown")
     with fails_naming(tmp_path / "both" / "val", "grid-pth"):
         open_sources(tmp_path / "both" / "val", "grid-pth")
@@ -142,7 +142,7 @@ def test_a_folder_of_several_formats_must_say_which(tmp_path):
     for path in (tmp_path / "note.txt", tmp_path / "absent"):
         with fails_naming(path):
             open_sources(path)
-    with fails_naming("note.txt", *FORMATS):
+    with fails_naming("note.txt", *FEATURE_FORMATS):
         recognise(tmp_path / "note.txt")
 
 
