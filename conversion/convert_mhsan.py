@@ -17,13 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from convert_torchvision_backbone import resnet_source_name
-from state_dicts import ConversionError, check_is_new, convert, load_state_dict
+from state_dicts import ConversionError, convert, load_state_dict, run_conversion, save_with_processor
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from hf_ngsan.io.folders import replace_folder_contents
-from hf_ngsan.io.messages import sentence
-from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_mhsan import MHSANModel
@@ -216,27 +213,20 @@ def convert_files(
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="of the authors' training script")
     parser.add_argument("--dictionary", required=True, metavar="FILE.txt", help="list of words, one a line")
     parser.add_argument("--word-vectors", required=True, metavar="FILE.npy", help="a vector for each of them")
     parser.add_argument("--bidirectional", action="store_true", help="the recurrent units read in both directions")
-    parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the model")
-    options = parser.parse_args(arguments)
-    try:
-        check_is_new(options.output)
-        model, processor = convert_files(
-            options.checkpoint, options.dictionary, options.word_vectors, options.bidirectional
-        )
-        with without_progress_bars():
-            replace_folder_contents(
-                Path(options.output).absolute(), lambda folder: save_model(model, processor, folder)
-            )
-    except (ValueError, OSError) as error:
-        print(f"{parser.prog}: error: {sentence(error)}", file=sys.stderr)
-        return 2
-    print(f"The model, {len(model.state_dict())} weights and {model.config.vocab_size} words, is in {options.output}.")
-    return 0
+
+    def convert(options: argparse.Namespace) -> str:
+        files = (options.checkpoint, options.dictionary, options.word_vectors)
+        model, processor = convert_files(*files, options.bidirectional)
+        save_with_processor(model, processor, options.output)
+        numbers = f"{len(model.state_dict())} weights and {model.config.vocab_size} words"
+        return f"The model, {numbers}, is in {options.output}."
+
+    return run_conversion(parser, arguments, convert)
 
 
 if __name__ == "__main__":

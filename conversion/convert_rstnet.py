@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from state_dicts import ConversionError, check_is_new, convert, load_state_dict
+from state_dicts import ConversionError, convert, load_state_dict, run_conversion
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from hf_ngsan.data.vocabulary import make_tokenizer
 from hf_ngsan.io.folders import replace_folder_contents
-from hf_ngsan.io.messages import sentence
 from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_rstnet import RSTNetConfig, RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
@@ -327,47 +326,44 @@ def heads_beside(checkpoint: str | Path) -> int | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--captioner", required=True, metavar="FILE.pth", help="checkpoint of the captioner")
     parser.add_argument("--language-model", metavar="FILE.pth", help="checkpoint of the language model alone")
     parser.add_argument("--vocab", required=True, metavar="FILE.pkl", help="pickled vocabulary")
     parser.add_argument("--text-encoder-heads", type=int, metavar="N", help="attention heads of BERT")
-    parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the captioner")
-    options = parser.parse_args(arguments)
-    try:
-        check_is_new(options.output)
-        words = load_words(options.vocab)
-        weights = load_state_dict(options.captioner)
-        heads = options.text_encoder_heads or heads_beside(options.captioner)
-        captioner, tokenizer, left_out = convert_captioner(weights, words, heads)
-        lines = report(weights, left_out, options.captioner)
-        language_model = None
-        if options.language_model is not None:
-            language_weights = load_state_dict(options.language_model)
-            config = language_model_config(language_weights, captioner.config, heads)
-            language_model, left = convert(
-                RSTNetLanguageModel, config, language_weights, theirs_in_language_model, LEFT_OUT
-            )
-            lines += report(language_weights, left, options.language_model)
+    return run_conversion(parser, arguments, convert_files)
 
-        def write(folder: Path) -> None:
-            processor = RSTNetProcessor(tokenizer=tokenizer)
-            save_model(captioner, processor, folder)
-            if language_model is not None:
-                save_model(language_model, processor, folder / "language_model")
 
-        with without_progress_bars():
-            replace_folder_contents(Path(options.output).absolute(), write)
-    except (ValueError, OSError) as error:
-        print(f"{parser.prog}: error: {sentence(error)}", file=sys.stderr)
-        return 2
-    print("\n".join(lines))
+def convert_files(options: argparse.Namespace) -> str:
+    """Reads, converts and writes the checkpoints that the options name; returns the report."""
+    words = load_words(options.vocab)
+    weights = load_state_dict(options.captioner)
+    heads = options.text_encoder_heads or heads_beside(options.captioner)
+    captioner, tokenizer, left_out = convert_captioner(weights, words, heads)
+    lines = report(weights, left_out, options.captioner)
+    language_model = None
+    if options.language_model is not None:
+        language_weights = load_state_dict(options.language_model)
+        config = language_model_config(language_weights, captioner.config, heads)
+        language_model, left = convert(
+            RSTNetLanguageModel, config, language_weights, theirs_in_language_model, LEFT_OUT
+        )
+        lines += report(language_weights, left, options.language_model)
+
+    def write(folder: Path) -> None:
+        processor = RSTNetProcessor(tokenizer=tokenizer)
+        save_model(captioner, processor, folder)
+        if language_model is not None:
+            save_model(language_model, processor, folder / "language_model")
+
+    with without_progress_bars():
+        replace_folder_contents(Path(options.output).absolute(), write)
     text_encoder = captioner.config.language_model_config.text_encoder_config
-    print(
+    lines.append(
         f"The captioner, {len(captioner.state_dict())} weights, is in {options.output}; its BERT has "
         f"{text_encoder.num_attention_heads} attention heads (another number: --text-encoder-heads)."
     )
-    return 0
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from .errors import DataError, naming_damage
 from .formats import FEATURE_FORMATS
 from .formats.layouts import FeatureSource
 from .images import OwnFiles
-from .prepared import Rows, fingerprint, prepare
+from .prepared import Rows, prepare
 from .readers import find_files
 
 NAMES_IN_FILES = {"validation": "val", "test": "public_test"}  # words in the names of VATEX's caption files
@@ -44,8 +44,8 @@ def load_coco_layout(directory: str, split: str) -> Dataset:
         DataError: a file is missing, or a field of it is missing or wrong.
     """
     instances, captions = find_files(Path(directory), split, "instances_*.json", "captions_*.json")
-    key = fingerprint("coco-layout", split, str(instances), instances, captions)
-    return prepare("coco-layout", key, split, lambda: read_layout(instances, captions, split))
+    parts = [str(instances), instances, captions]
+    return prepare("coco-layout", 1, split, parts, lambda: read_layout(instances, captions, split))
 
 
 def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
@@ -136,8 +136,8 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
     source = FEATURE_FORMATS["vatex"].open(folder)
     states = [(file, (folder / file).stat()) for name, file in sorted(source.names) if name in videos]
     stamps = [(file, state.st_size, state.st_mtime_ns) for file, state in states]
-    key = fingerprint("vatex", language, str(folder.absolute()), stamps, captions)
-    return prepare("vatex", key, split, lambda: rows_of_videos(source, captions, videos))
+    parts = [language, str(folder.absolute()), stamps, captions]
+    return prepare("vatex", 1, split, parts, lambda: rows_of_videos(source, captions, videos))
 
 
 def rows_of_videos(source: FeatureSource, captions: Path, videos: dict[str, tuple[str, ...]]) -> Rows:

@@ -18,7 +18,7 @@ from .coco_files import Record, read_json, read_json_lines, records_of
 from .contract import lists_of_vectors
 from .errors import DataError, naming_damage
 from .images import OwnFiles
-from .prepared import Rows, fingerprint, prepare
+from .prepared import Rows, prepare
 from .readers import names_of_split
 from .saved import load_saved
 
@@ -51,8 +51,8 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_error
     if features is None:
         raise DataError(f"vqa:{directory} names no features; write vqa:{directory},features=DIR.")
     files = find_question_files(Path(directory), split)
-    key = fingerprint("vqa", split, skip_errors, *map(str, files), *files)
-    questions = prepare("vqa", key, split, lambda: question_rows(files, split, skip_errors))
+    parts = [skip_errors, *map(str, files), *files]
+    questions = prepare("vqa", 1, split, parts, lambda: question_rows(files, split, skip_errors))
     images = load_saved(features, None)
     questions = with_rows_of_images(questions, images, features, skip_errors)
     joined = WithImages(images.remove_columns([name for name in images.column_names if name in questions.column_names]))
@@ -198,8 +198,9 @@ def load_nlvr(
     are added.
     """
     file, sign, part = find_part(Path(directory), split)
-    key = fingerprint("nlvr", split, str(file.absolute()), positions, regions, images, file)
-    return prepare("nlvr", key, split, lambda: statement_rows(file, split, sign, part, positions, regions, images))
+    settings = (positions, regions, images)
+    parts = [str(file.absolute()), *settings, file]
+    return prepare("nlvr", 1, split, parts, lambda: statement_rows(file, split, sign, part, *settings))
 
 
 def find_part(directory: Path, split: str) -> tuple[Path, str, str]:

@@ -12,16 +12,18 @@ from typing import Any
 from datasets import Dataset, concatenate_datasets
 
 from ..io.files import is_unchanged
-from ..io.shards import read_shard_records
+from ..io.shards import RECORDS, read_shard_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays, with_whole_arrays
 from .errors import DataError
 from .images import OwnFiles
 from .images.files import MEDIA, with_own_media, with_raster_images
 from .images.sources import is_saved, open_source, open_split
-from .prepared import cache_directory, fingerprint
+from .prepared import cache_directory, fingerprint, remove_earlier_versions
 from .sampler import generator_of
 
 COPIES = "copies"
+CONTRACT_VERSION = 1
+"""Version of the checks of rows; raise it with a new check, so that saved datasets are checked again."""
 
 
 def load_saved(directory: str, split: str | None) -> Dataset:
@@ -35,7 +37,7 @@ def load_saved(directory: str, split: str | None) -> Dataset:
         raise DataError(
             f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
         )
-    passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(folder))}"
+    passed = cache_directory() / f"checked-{CONTRACT_VERSION}-{fingerprint(split, stamps_of(folder))}"
     is_checked = os.path.isfile(passed)  # False where the cache cannot be read
     if not is_checked:
         refuse_changed_shards(folder)
@@ -51,14 +53,18 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     dataset = check_dataset(dataset, name=name)
     with contextlib.suppress(OSError):
         passed.parent.mkdir(parents=True, exist_ok=True)
+        remove_earlier_versions("checked", CONTRACT_VERSION)
         passed.touch()
     return with_arrays(dataset)
 
 
 def refuse_changed_shards(directory: Path) -> None:
-    """Raises a DataError for a file that has changed since its size and checksum were recorded."""
+    """Raises a DataError for a file that has changed since its size and checksum were recorded, or is another's."""
+    own_files, where = OwnFiles(directory), str(directory)
+    for place in (directory / RECORDS, *(directory / RECORDS).glob("*.json")):
+        own_files.find(os.path.abspath(place), where)
     for record in read_shard_records(directory):
-        file = directory / record.file
+        file = Path(own_files.find(record.file, where))
         if file.is_file() and not is_unchanged(file, record.stamp):
             raise DataError(
                 f"{file} has changed since its features were written; write them again into another folder."

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the extra serve is not installed")
+pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("httpx", reason="httpx is not installed")
 pytest.importorskip("python_multipart", reason="the extra serve is not installed")
 
 import httpx
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from hf_ngsan.cli import main
 from hf_ngsan.serving import ServingLimits

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 from PIL import Image
+from starlette.testclient import TestClient
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor

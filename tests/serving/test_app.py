@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the extra serve is not installed")
+pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("httpx", reason="httpx is not installed")
 pytest.importorskip("python_multipart", reason="the extra serve is not installed")
 
-from fastapi.testclient import TestClient
 from PIL import Image
 from starlette.requests import ClientDisconnect
+from starlette.testclient import TestClient
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline

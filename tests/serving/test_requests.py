@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the extra serve is not installed")
+pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from PIL import Image
 

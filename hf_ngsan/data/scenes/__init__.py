@@ -95,12 +95,11 @@ def load_scenes(
         raise DataError(f"scenes: language is {language!r}; captions are in en or zh, and descriptions in en.")
 
     from ..contract import caption_features
-    from ..prepared import Rows, fingerprint, prepare
+    from ..prepared import Rows, prepare
 
-    key = fingerprint("scenes", split, number, seed, images, image_size, descriptions, language)
+    settings = (number, seed, images, image_size, descriptions, language)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
-    rows = scene_rows(split, number, seed, images, image_size, descriptions, language)  # a generator
-    return prepare("scenes", key, split, lambda: Rows(features, rows, number))
+    return prepare("scenes", 1, split, settings, lambda: Rows(features, scene_rows(split, *settings), number))
 
 
 def size_of_split(name: str, split: str, size: int, validation: int | None, test: int | None) -> int:
