@@ -32,9 +32,7 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
             numbers of lines, text is not UTF-8, or no pair is left.
     """
     if not source or not target or source == target:
-        raise DataError(
-            f"parallel:{place} names no two languages; write parallel:{place},source=LANGUAGE,target=LANGUAGE."
-        )
+        raise DataError(f"parallel:{place} needs two languages: parallel:{place},source=LANGUAGE,target=LANGUAGE.")
     name, folder = f"{place}, split {split}", Path(place)
     if folder.is_dir() and any(file.suffix[1:] in (source, target) for file in folder.iterdir()):
         files = find_files(folder, split, f"*.{source}", f"*.{target}")

@@ -66,10 +66,8 @@ def find_question_files(directory: Path, split: str) -> list[Path]:
     questions, answers = ([file for file in files if f"_{name}_" in f"_{file.name}"] for files in known)
     if len(questions) != 1 or len(answers) > 1:
         listed = ", ".join(file.name for files in known for file in files) or "none"
-        raise DataError(
-            f"{directory} must have one file *_{name}_questions.json for the split {split!r}, and one of annotations"
-            f" at most; there are {listed}."
-        )
+        needed = f"one file *_{name}_questions.json for the split {split!r}, and one of annotations at most"
+        raise DataError(f"{directory} must have {needed}; there are {listed}.")
     return [Path(own_files.find(file.name, str(directory))) for file in questions + answers]
 
 

@@ -190,9 +190,8 @@ def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
     known = sorted(file.name.removeprefix(start).removesuffix(end) for file in folder.glob(patterns[0]))
     name = find_split(split, known)
     if name is None:
-        raise DataError(
-            f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {', '.join(known) or 'none'}."
-        )
+        listed = ", ".join(known) or "none"
+        raise DataError(f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {listed}.")
     return [Path(OwnFiles(folder).find(pattern.replace("*", name), str(folder))) for pattern in patterns]
 
 
@@ -200,10 +199,8 @@ def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:
     """Divides training rows, at least four, into those to train on and those that choose the best model: every tenth,
     fifth (of fewer than twenty) or other (of fewer than ten)."""
     if len(rows) < MIN_ROWS:
-        raise DataError(
-            f"{name} has no split {VALIDATION!r} and {len(rows)} rows for training, too few to set some aside; add "
-            "some, or train without with data.validation_split=null."
-        )
+        problem = f"{name} has no split {VALIDATION!r} and {len(rows)} rows for training, too few to set some aside"
+        raise DataError(f"{problem}; add some, or train without with data.validation_split=null.")
     every = 10 if len(rows) >= 20 else 5 if len(rows) >= 10 else 2
     chosen = range(every - 1, len(rows), every)
     return rows.select([row for row in range(len(rows)) if row % every != every - 1]), rows.select(chosen)

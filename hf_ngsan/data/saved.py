@@ -34,9 +34,7 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     """
     folder = Path(directory)
     if not is_saved(folder):  # before the stamps of all its files are read
-        raise DataError(
-            f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
-        )
+        raise DataError(f"{directory} is not a saved dataset; give a folder that save_to_disk of datasets wrote.")
     passed = cache_directory() / f"checked-{CONTRACT_VERSION}-{fingerprint(split, stamps_of(folder))}"
     is_checked = os.path.isfile(passed)  # False where the cache cannot be read
     if not is_checked:
@@ -66,9 +64,7 @@ def refuse_changed_shards(directory: Path) -> None:
     for record in read_shard_records(directory):
         file = Path(own_files.find(record.file, where))
         if file.is_file() and not is_unchanged(file, record.stamp):
-            raise DataError(
-                f"{file} has changed since its features were written; write them again into another folder."
-            )
+            raise DataError(f"{file} has changed since its features were written; write them into another folder.")
 
 
 def stamps_of(directory: Path) -> list:

@@ -154,9 +154,7 @@ def with_ends(
 
 def refuse_empty(words: Sequence[str], counts: Counter[str], min_count: int) -> None:
     if not words:
-        raise DataError(
-            f"No word is seen {min_count} times among {len(counts)} different words of the text; lower min_count."
-        )
+        raise DataError(f"None of {len(counts)} different words is seen {min_count} times; lower min_count.")
 
 
 def make_tokenizer(

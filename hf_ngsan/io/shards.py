@@ -100,10 +100,8 @@ class ShardFolder:
         records = self.records()
         missing = set(expected) - {record.name for record in records}
         if missing:
-            raise self.error(
-                f"{len(missing)} shards are missing from {self.path}, {min(missing)} among them; all nodes must share "
-                "that folder. Start again to write them."
-            )
+            problem = f"{len(missing)} shards are missing from {self.path}, such as {min(missing)}"
+            raise self.error(f"{problem}; all nodes must share that folder. Start again to write them.")
         filled = [record for record in records if record.num_rows]
         if not filled:
             self.remove_metadata()

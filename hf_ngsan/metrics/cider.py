@@ -163,10 +163,8 @@ class DocumentFrequency:
 def check_num_documents(num_documents: int) -> None:
     """Raises a ValueError where document frequencies would weigh nothing."""
     if num_documents < 2:
-        raise ValueError(
-            f"CIDEr weighs n-grams by the number of images that use them, at least two, not {num_documents}: score "
-            "more images together, or pass document_frequency=DocumentFrequency.from_captions(...) of a larger corpus."
-        )
+        remedy = "score more images together, or pass document_frequency=DocumentFrequency.from_captions(...)"
+        raise ValueError(f"CIDEr weighs n-grams by two images or more, not {num_documents}; {remedy}.")
 
 
 def cider_scores(

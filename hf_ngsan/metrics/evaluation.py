@@ -30,10 +30,8 @@ class CaptionCorpus:
         self, predictions: Sequence[str], references: Sequence[Sequence[str]], tokenizer: TokenizerChoice = "ptb"
     ) -> None:
         if not len(predictions) or len(predictions) != len(references):
-            raise ValueError(
-                f"There are {len(predictions)} predictions and {len(references)} lists of references; every image needs"
-                " one of either."
-            )
+            numbers = f"{len(predictions)} predictions and {len(references)} lists of references"
+            raise ValueError(f"There are {numbers}; every image needs one of either.")
         for row, texts in enumerate(references):
             if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
                 raise ValueError(f"The references of image {row} must be a list of at least one string.")

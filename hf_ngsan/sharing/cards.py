@@ -164,10 +164,7 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
         place = Path(find_model_folder(other))
         theirs = None if run_of(place) is None else config_of(place)
         if config is None or theirs is None or without_seed(theirs) != without_seed(config):
-            raise ModelFolderError(
-                f"{other} is not a training run with the training config of {model} and another seed; name runs that "
-                "differ in training.seed alone."
-            )
+            raise ModelFolderError(f"{other} is not a training run that differs from {model} in training.seed alone.")
         others.append(tuple(evaluations_of(place)))
     return CardFacts(
         own_card=(folder / CARD).read_text(encoding="utf-8") if (folder / CARD).is_file() else None,
@@ -196,9 +193,8 @@ def refuse_files_elsewhere(folder: Path) -> None:
                 if mapping.get(key) and not is_saved and os.path.lexists(os.path.expanduser(mapping[key])):
                     elsewhere.append(mapping[key])
             if elsewhere:
-                raise ModelFolderError(
-                    f"{file} names {elsewhere[0]!r:.200}, which is not in this folder; save the whole model there."
-                )
+                problem = f"{file} names {elsewhere[0]!r:.200}, which is not in this folder"
+                raise ModelFolderError(f"{problem}; save the whole model there.")
 
 
 def mappings_in(value: Any) -> Iterator[dict]:
@@ -312,10 +308,8 @@ def write_card(
     for licence_id in stated["license"] if isinstance(stated.get("license"), list) else [stated.get("license")]:
         check_licence(licence_id, stated.get("license_name") if licence_id == "other" else None)
     if licence is not None and not stated.get("license"):
-        raise ValueError(
-            f"{CARD} states no licence, and the weights come from {sources_of(model.config)[0].name}, under "
-            f"{licence.license_name or licence.license}; add the field license to the metadata at its top."
-        )
+        origin = f"{sources_of(model.config)[0].name}, under {licence.license_name or licence.license}"
+        raise ValueError(f"{CARD} states no licence, and the weights come from {origin}; add license to its metadata.")
 
 
 def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequence[str]) -> ModelCardData:

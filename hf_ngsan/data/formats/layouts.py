@@ -183,9 +183,7 @@ def open_hdf5(path: Path) -> "h5py.File":
     try:
         import h5py
     except ImportError:
-        raise DataError(
-            f"{path} is an HDF5 file, which the package h5py reads; install it with pip install 'hf-ngsan[features]'."
-        ) from None
+        raise DataError(f"{path} is an HDF5 file, which needs h5py: pip install 'hf-ngsan[features]'.") from None
     return h5py.File(path, "r")
 
 

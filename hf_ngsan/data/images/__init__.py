@@ -55,10 +55,8 @@ class OwnFiles:
         real = os.path.realpath(file) if os.path.islink(file) else os.path.join(self.real_folder_of(folder), name)
         is_inside = self.links or is_within(real, self.real_folders)
         if not (is_inside and is_within(file, self.folders + self.real_folders)):
-            raise DataError(
-                f"{where}: {path} lies outside of the dataset's folder, {self.folders[0]}, or is a link that leads out"
-                " of it; copy the file, or allow links in a folder of your own photographs: images:FOLDER,links=true."
-            )
+            problem = f"{where}: {path} lies outside of the dataset's folder, {self.folders[0]}, or is a link out of it"
+            raise DataError(f"{problem}; copy the file, or allow links in your own folder: images:FOLDER,links=true.")
         return file
 
 

@@ -144,9 +144,8 @@ class NamedImagesFormatter(PythonFormatter):
         except Exception as error:  # Pillow raises errors of many types for damaged files
             known = [f"{key} {rows[key][row]}" for key in ("image_id", "file_name") if key in rows.column_names]
             which = f"the image with {', '.join(known)}" if known else "an image"
-            raise DataError(
-                f"{self.origin.name}: {which} cannot be read ({reason_of(error)}); replace it or leave its row out."
-            ) from error
+            problem = f"{self.origin.name}: {which} cannot be read ({reason_of(error)})"
+            raise DataError(f"{problem}; replace it or leave its row out.") from error
 
 
 # datasets (tested with 5.2) has no public way to add a format, only to transform rows that have been decoded.

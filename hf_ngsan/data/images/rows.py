@@ -92,10 +92,8 @@ def find_image_column(dataset: Dataset, source: str) -> str:
     )
     best = names[0] if len(names) == 1 else find_name(dataset.select_columns(names), IMAGE_NAMES)
     if best is None:
-        raise DataError(
-            f"{source} has {len(names)} columns of images ({', '.join(names) or 'none'}); name one that holds images,"
-            f" their bytes or the paths of their files with image=COLUMN, of {', '.join(dataset.column_names)}."
-        )
+        problem = f"{source} has {len(names)} columns of images ({', '.join(names) or 'none'})"
+        raise DataError(f"{problem}; name one with image=COLUMN, of {', '.join(dataset.column_names)}.")
     return best
 
 
@@ -118,9 +116,8 @@ def refuse_column(dataset: Dataset, source: str, key: str, name: str, fits: Call
     """Raises a DataError for a column that a user names and that is not there, or of another type."""
     fitting = [column for column, kind in dataset.features.items() if fits(kind)]
     if name not in fitting:
-        raise DataError(
-            f"{source} has no column {name!r} for {key}=; columns of its type: {', '.join(fitting) or 'none'}."
-        )
+        columns = ", ".join(fitting) or "none"
+        raise DataError(f"{source} has no column {name!r} for {key}=; columns of its type: {columns}.")
 
 
 def find_name(

@@ -192,10 +192,8 @@ def files_of_splits(folder: Path) -> dict[str, list[str]]:
     for name in read:
         parts.setdefault(split_of_file(name), []).append(name)
     if len(parts) > 1 and "" in parts:
-        raise DataError(
-            f"{folder} has files of splits ({', '.join(filter(None, parts))}) and files whose names have none,"
-            f" {parts[''][0]} among them; name these as train-1{Path(parts[''][0]).suffix}, or move them away."
-        )
+        splits, first = ", ".join(filter(None, parts)), parts[""][0]
+        raise DataError(f"{folder} has files of splits ({splits}) and others, such as {first}; rename or move these.")
     return {split or "train": [str(folder.absolute() / name) for name in files] for split, files in parts.items()}
 
 
@@ -220,10 +218,8 @@ def check_hub(name: str) -> None:
     except Exception as error:
         if isinstance(error, OSError):  # the Hub's answer
             raise
-        raise DataError(
-            f"There is no folder {name}, and the Hub, where a dataset may have this name, does not answer; give the "
-            "folder of the photographs, as images:FOLDER."
-        ) from error
+        problem = f"There is no folder {name}, and the Hub, which may have a dataset of this name, does not answer"
+        raise DataError(f"{problem}; give the folder of the photographs, as images:FOLDER.") from error
     check_configs(info.card_data.get("configs") if info.card_data else None, name)
 
 
@@ -322,10 +318,10 @@ def splits_of(names: list[str], folder: Path) -> dict[str, list[str]]:
     has_metadata = any(is_metadata(name) and "/" not in name for name in outside)
     # one such name among others may mean a vehicle or an exam
     if not has_metadata and (len(parts) > 1 or not parts.keys().isdisjoint((VALIDATION, "val", "valid"))):
-        raise DataError(
-            f"{folder} has folders of splits ({', '.join(parts)}) and images outside of them, {outside[0]} among"
-            " them; move these into one, or list all images in a metadata.csv in the folder itself."
+        problem = (
+            f"{folder} has folders of splits ({', '.join(parts)}) and images outside of them, such as {outside[0]}"
         )
+        raise DataError(f"{problem}; move these into one, or list all images in a metadata.csv in the folder itself.")
     return {"train": names}
 
 
@@ -359,8 +355,9 @@ def read_metadata(folder: Path, names: list[str], own_files: OwnFiles) -> dict[s
             raise DataError(f"{file} has the columns {', '.join(keys)}, but {folder / names[0]} {', '.join(columns)}.")
         columns = columns or keys
         if rows and FILE_NAME not in keys:
+            names = ", ".join(keys)
             raise DataError(
-                f"{file} has no column {FILE_NAME} among {', '.join(keys)}; begin it with the line file_name,caption."
+                f"{file} has no column {FILE_NAME} among {names}; begin it with the line file_name,caption."
             )
         for number, row in enumerate(rows):
             where = f"{file}, row {number}"
