@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .io.packaged import packaged_model
     from .loading.hub import save_for_hub
     from .loading.models import load_model
-    from .loading.pipelines import ImageToTextPipeline, VisualQuestionAnsweringPipeline
+    from .loading.pipelines import CaptioningPipeline, ImageToTextPipeline, VisualQuestionAnsweringPipeline
     from .models.configuration_mcan import MCANConfig
     from .models.configuration_mhsan import MHSANConfig
     from .models.configuration_ngsan import NGSANConfig

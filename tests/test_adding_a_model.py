@@ -41,7 +41,7 @@ def follow(section: str, folder: Path) -> list[str]:
 
 
 def run(arguments: list[str], folder: Path) -> str:
-    result = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
+    result = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

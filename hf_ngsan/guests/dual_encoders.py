@@ -20,6 +20,7 @@ from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel
 from ..io.files import sha256
 from ..models.image_processing_captioning import load_image
 from ..models.modeling_mhsan import pair_losses
+from ..models.modeling_vision import cell_boxes
 from ..registry import own_model_types
 
 EXPORTED_SETTINGS = "dual_encoder.json"
@@ -31,6 +32,7 @@ class DualEncoder:
     """A dual encoder of transformers, in evaluation mode, with its processor; the description of any other family."""
 
     padding: ClassVar[str] = "longest"  # of texts
+    cell_boxes = staticmethod(cell_boxes)  # for figures, which import no models
 
     def __init__(self, model: PreTrainedModel, processor: Any) -> None:
         self.model: Any = model

@@ -17,6 +17,7 @@ from huggingface_hub import EvalResult, ModelCardData, metadata_load
 from transformers import PreTrainedModel
 
 from ..data.errors import DataError
+from ..data.readers import READERS, Reader, parse_spec
 from ..io.files import read_json_or_none, sha256, write_output, write_text_atomically
 from ..io.packaged import (
     CARD,
@@ -48,8 +49,8 @@ MAX_VALUE = 1_000
 EXAMPLES, NUM_EXAMPLES = "examples", 4
 EVALUATIONS = "evaluations.json"
 HISTORY = "history.jsonl"
-AROUND_PLACES = re.compile(r"(^[\w-]+:(?!//)|(?:^|,)\s*\w+\s*=)")
-"""The name of the reader and the keys in the spec of a dataset."""
+KEYS = re.compile(r",\s*(\w+)\s*=|^\s*(\w+)\s*=")
+"""The keys in the spec of a dataset, behind the name of its reader."""
 PLACES = ("output_dir", "num_workers", "tracker")
 """Keys of a training config that concern only the machine."""
 MAX_SIDE = 384
@@ -283,10 +284,18 @@ def public(value: Any) -> Any:
         return {key: public(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [public(item) for item in value]
-    if not isinstance(value, str):
+    if not isinstance(value, str) or is_place(value):
+        return Path(value).name if isinstance(value, str) else value
+    name, _, text = value.partition(":")
+    if not text.strip() or text.startswith("//"):
+        return re.sub("(?<==)[^,]+", lambda match: public(match[0]), value)
+    keys = dict.fromkeys((first or second for first, second in KEYS.findall(text)), str)
+    source = READERS[name].source if name in READERS else "SOURCE"  # a reader that is not imported may have one
+    place, values = parse_spec(value, Reader(name, "", "", (), source, keys))
+    if not any(map(is_place, (place, *values.values()))):
         return value
-    parts = [value] if is_place(value) else AROUND_PLACES.split(value)
-    return "".join(Path(part).name if is_place(part) else part for part in parts)
+    parts = [place] * bool(source) + [f"{key}={public(part)}" for key, part in values.items()]
+    return f"{name}:{','.join([public(part) if is_place(part) else part for part in parts])}"
 
 
 def is_place(text: str) -> bool:

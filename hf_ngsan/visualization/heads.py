@@ -122,7 +122,7 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
         words=encoder.processor.tokenizer.convert_ids_to_tokens(kept(read["input_ids"][0], real).tolist()),
         image_weights=summing_to_one(image_maps.numpy()),
         text_weights=summing_to_one(text_maps.numpy()),
-        boxes=cell_boxes(rows, columns),
+        boxes=encoder.cell_boxes(rows, columns).numpy(),
     )
 
 
@@ -192,10 +192,3 @@ def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figu
 def titles_of(shares: np.ndarray) -> list[str]:
     """Returns the name of each head with its share; the last share belongs to the biases."""
     return [f"head {number}: {share:+.3f}" for number, share in enumerate(shares[:-1], 1)]
-
-
-def cell_boxes(rows: int, columns: int) -> np.ndarray:
-    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row."""
-    top, left = np.meshgrid(np.arange(rows) / rows, np.arange(columns) / columns, indexing="ij")
-    boxes = np.stack([left, top, left + 1 / columns, top + 1 / rows], axis=-1)
-    return boxes.reshape(-1, 4).clip(max=1).astype(np.float32)
