@@ -1,4 +1,4 @@
-"""The interface of a task: rows, models, objectives and scores. The training loop and all commands use this interface alone.
+"""The interface of a task: rows, models, objectives and scores. Training and all commands use this interface alone.
 
 docs/adding_a_model.md has the complete example; `hf_ngsan.tasks.register_task` registers a task.
 """
@@ -149,8 +149,8 @@ class Stage:
 class Task(ABC):
     """Turns a training config into rows, a model, batches, objectives and scores.
 
-    The training loop calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`, `stages`,
-    `collator`, `identity`, `sampler` and `encode_once`, then `evaluate` and `save` once an epoch. `hf-ngsan evaluate`
+    The training loop calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`,
+    `stages`, `collator`, `identity`, `sampler` and `encode_once`, then `evaluate` and `save` once an epoch. `hf-ngsan evaluate`
     calls `load`, `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the training log.
     """
 
