@@ -29,6 +29,8 @@ WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3  # of a picture of NL
 KINDS = ("square", "circle", "triangle", "box")
 COLOURS = {"Black": "black", "Yellow": "yellow", "#0099ff": "blue"}
 SIZES = {10: "small", 20: "medium", 30: "large"}
+BLANK_REGION = np.zeros((1, 10), np.float32), np.float32([[0, 0, 1, 1]]), ["picture"]
+"""Feature, box and name of one region without content: the whole picture."""
 PART = re.compile(r"(?P<name>.+?)(?P<sign>[/-])(?P<directory>\d+)")
 IDENTIFIER = re.compile(r"(\d{1,9})-(\d{1,3})")
 COLUMNS = {
@@ -240,7 +242,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
                 boxes = record.fields["structured_rep"]
                 if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in ("true", "false"):
                     raise DataError(f"{record.where}: identifier, label or structured_rep is none of NLVR's.")
-                features, places, names = regions_of(boxes) if regions else blank_region()
+                features, places, names = regions_of(boxes) if regions else BLANK_REGION
             number = int(match[1]) * 1000 + int(match[2])
             row = {"question_id": number, "image_id": number, "question": record.string("sentence")}
             row["answers"] = [record.fields["label"]]
@@ -274,9 +276,3 @@ def regions_of(boxes: list[list[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarra
         names.append("box")
     sides = np.array([WIDTH, HEIGHT, WIDTH, HEIGHT], dtype=np.float32)
     return features, np.array(corners, dtype=np.float32) / sides, names
-
-
-def blank_region() -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Returns feature, box and name of one region without content: the whole picture."""
-    size = len(KINDS) + len(COLOURS) + len(SIZES)
-    return np.zeros((1, size), dtype=np.float32), np.array([[0, 0, 1, 1]], dtype=np.float32), ["picture"]

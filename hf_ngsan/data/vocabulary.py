@@ -94,16 +94,12 @@ def build_tokenizer(
         else:
             backend.normalizer, backend.pre_tokenizer = plain(language), WORDS
             backend.decoder = joining_words()
-        backend.model = models.WordLevel(frequent_words(backend, texts, min_count), unk_token=UNKNOWN)
+        words, counts = words_by_frequency(backend, texts, min_count)
+        refuse_empty(words, counts, min_count)
+        vocabulary = {word: index for index, word in enumerate([*SPECIAL_TOKENS.values(), *words])}
+        backend.model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
     options = ({} if is_english else {"language": language}) | ({} if units == "words" else {"units": units})
     return with_ends(backend, max_length, options)
-
-
-def frequent_words(backend: Tokenizer, texts: Iterable[str], min_count: int) -> dict[str, int]:
-    """Returns the special tokens and the frequent words of texts, in the order of their ids."""
-    words, counts = words_by_frequency(backend, texts, min_count)
-    refuse_empty(words, counts, min_count)
-    return {word: index for index, word in enumerate([*SPECIAL_TOKENS.values(), *words])}
 
 
 def words_by_frequency(backend: Tokenizer, texts: Iterable[str], min_count: int) -> tuple[list[str], Counter[str]]:

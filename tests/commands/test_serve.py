@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("httpx", reason="httpx is not installed")
 pytest.importorskip("python_multipart", reason="the extra serve is not installed")
 

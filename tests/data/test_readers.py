@@ -91,9 +91,9 @@ def test_a_source_whose_name_holds_commas_and_equals_signs_is_taken_whole(regist
     register_reader(
         Reader("mine", lambda source, split, key=None: (source, key), "", [], source="DIR", keys={"key": str})
     )
-    folder = tmp_path / "a,key=b"
-    assert load_data(f"mine:{folder}", "train") == (str(tmp_path / "a"), "b")
+    folder = tmp_path / "a: x,key=b"
+    assert load_data(f"mine:{folder}", "train") == (str(tmp_path / "a: x"), "b")
     folder.mkdir()
     assert load_data(f"mine:{folder}", "train") == (str(folder), None)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert load_data("mine:~/a,key=b", "train") == (str(folder), None)
+    assert load_data("mine:~/a: x,key=b", "train") == (str(folder), None)

@@ -28,11 +28,7 @@ NUMBERED_NAMES = (*CAPTION_NAMES, "comments", "comment")
 CAPTION_COLUMN = re.compile(rf"({'|'.join(NUMBERED_NAMES)})(?:[_. ]?(\d+))?")
 ID_NAMES = ("image_id", "imageid", "img_id", "imgid", "coco_id", "cocoid")
 FILE_NAMES = ("file_name", "filename", "image_name", "image_file", "image_path", "img_path", "file_path", "filepath")
-TYPES = {
-    "image_id": Value("int64"),
-    "captions": List(Value("string")),
-    "file_name": Value("string"),
-}
+TYPES = {"image_id": Value("int64"), "captions": List(Value("string")), "file_name": Value("string")}
 
 
 def warn(message: str) -> None:
