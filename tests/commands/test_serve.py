@@ -8,12 +8,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-pytest.importorskip("httpx", reason="httpx is not installed")
-pytest.importorskip("python_multipart", reason="the extra serve is not installed")
-
 import httpx
+import pytest
 from starlette.testclient import TestClient
 
 from hf_ngsan.cli import main

@@ -1,7 +1,6 @@
 """Small files in every format of features, all with the same numbers where the formats can hold them."""
 
 import base64
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -135,19 +134,4 @@ def write_vatex(path: Path) -> Path:
     path.mkdir(parents=True)
     for video in VIDEOS:
         np.save(path / f"{video}.npy", frames_of(video)[None])
-    return path
-
-
-class Touching:
-    """An object that, unpickled, makes a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple:
-        return Path.touch, (self.path,)
-
-
-def write_pickle(path: Path, touched: Path) -> Path:
-    path.write_bytes(pickle.dumps(Touching(touched)))
     return path
