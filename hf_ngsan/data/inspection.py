@@ -25,8 +25,7 @@ from .saved import refuse_changed_shards
 from .vocabulary import words_of
 
 MIN_COUNT = 5
-PROBLEM = "first problem"
-"""Beginning of the line that names it."""
+PROBLEM = "first problem"  # beginning of the line that names it
 SAMPLE = ("image_id", "image", "visual_boxes", "captions", "width", "height")
 SPREADS = {
     "regions": "regions, cells or frames an image",

@@ -28,8 +28,7 @@ from .files import FileStamp, sha256, temporary_path, write_text_atomically
 from .folders import DamagedFolderError
 
 RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
-ROWS_PER_RECORD_BATCH = 64
-"""Rows that a writer keeps in memory before it writes them."""
+ROWS_PER_RECORD_BATCH = 64  # rows that a writer keeps in memory before it writes them
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
 CHUNK, COVERED = 2**20, 2**40
 """Units of a path's rank: a covered word outweighs any number of chunks, and a chunk any distance."""
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
-WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])
-"""Of the matches of each stage."""
+WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])  # of the matches of each stage
 
 LENGTHS, FUNCTION_WORDS = slice(0, 2), slice(2, 4)
 MATCHES = slice(4, 20)

@@ -21,8 +21,7 @@ import numpy as np
 from ..io.files import write_file_atomically
 
 LONGEST_PHRASE = 7
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-"""Of the polynomial, modulo 2**64, of a phrase's word numbers, its key."""
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial, modulo 2**64, of a phrase's word numbers, its key
 
 ENDINGS = (
     *[("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man")],
@@ -47,8 +46,7 @@ RULES = [
 ]
 BLANKS = re.compile(f"[{SPACES}]+")
 LETTER = re.compile(f"[{LETTERS}]")
-PLAIN = re.compile("[A-Za-z0-9 ]*")
-"""Text that the rules leave as it is."""
+PLAIN = re.compile("[A-Za-z0-9 ]*")  # text that the rules leave as it is
 
 IRREGULAR = {
     **{"skis": "ski", "skies": "sky", "dying": "die", "lying": "lie", "tying": "tie", "idly": "idl", "gently": "gentl"},

@@ -25,8 +25,7 @@ OPTIONS = {"num_beams": 16, "max_new_tokens": MAX_CAPTION_LENGTH}
 """Arguments of `generate()` in requests, and their maximal values."""
 FREE_BYTES = 2**20
 """Bytes of a body that are always read, so that requests of usual photos do not wait for large, slow ones."""
-LARGE_BODIES = 8
-"""Bodies of maximal size that may be in memory at the same time."""
+LARGE_BODIES = 8  # bodies of maximal size that may be in memory at the same time
 MAX_MARKS = 100_000
 """Maximal brackets and commas of JSON: a body of only these would take thirty times its size when parsed."""
 MAX_READERS = 4

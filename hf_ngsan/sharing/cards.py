@@ -44,17 +44,13 @@ TRAINING_CURVE = "training_curve.png"
 PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
 MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
 """Characters that could be markup, the border of a table or a link in Markdown."""
-MAX_VALUE = 1_000
-"""Characters of a value that a card shows."""
+MAX_VALUE = 1_000  # characters of a value that a card shows
 EXAMPLES, NUM_EXAMPLES = "examples", 4
 EVALUATIONS = "evaluations.json"
 HISTORY = "history.jsonl"
-KEYS = re.compile(r",\s*(\w+)\s*=|^\s*(\w+)\s*=")
-"""The keys in the spec of a dataset, behind the name of its reader."""
-PLACES = ("output_dir", "num_workers", "tracker")
-"""Keys of a training config that concern only the machine."""
-MAX_SIDE = 384
-"""Longest side of an example in pixels."""
+KEYS = re.compile(r",\s*(\w+)\s*=|^\s*(\w+)\s*=")  # the keys in the spec of a dataset, behind the name of its reader
+PLACES = ("output_dir", "num_workers", "tracker")  # keys of a training config that concern only the machine
+MAX_SIDE = 384  # longest side of an example in pixels
 
 
 @dataclass(frozen=True)

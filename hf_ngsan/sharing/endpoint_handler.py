@@ -11,8 +11,7 @@ from transformers import pipeline
 PARAMETERS = ("num_beams", "max_new_tokens", "num_return_sequences", "length_penalty", "text", "batch_size")
 FILES, NO_FILES = ("image", "video", "frames"), ("visual_features", "visual_boxes", "text")
 MAX_IMAGES = 64
-TASK: Any = "image-to-text"
-"""A task that the checkpoint's configuration defines; the types of transformers lack it."""
+TASK: Any = "image-to-text"  # a task that the checkpoint's configuration defines; the types of transformers lack it
 
 
 class EndpointHandler:

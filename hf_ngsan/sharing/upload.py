@@ -41,8 +41,7 @@ from .cards import (
 
 HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
 """Source of `handler.py` of a captioner, for the Inference Endpoints of the Hub."""
-OF_THE_HUB = {".gitattributes", "README.md"}
-"""Files of a new repository, which do not count as foreign."""
+OF_THE_HUB = {".gitattributes", "README.md"}  # files of a new repository, which do not count as foreign
 SECONDS_TO_LOAD = 600
 LOAD = """
 import json, os, sys

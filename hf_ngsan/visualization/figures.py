@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 COLUMNS = 4
 PANEL_INCHES = 3.8
 SHEET_COLUMNS = 3
-MAX_LABEL, MAX_TITLE = 28, 80
-"""Maximal characters of a label and of the title of a contact sheet."""
+MAX_LABEL, MAX_TITLE = 28, 80  # maximal characters of a label and of the title of a contact sheet
 COLORS = "viridis"
 MAX_LINE, WIDTH = 42, 50
 """Maximal characters of a line of coloured words, and width of the panel in characters, with room for their frames."""
