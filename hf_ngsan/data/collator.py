@@ -121,10 +121,8 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
     if any(having) and not all(having):
         missing = rows[having.index(False)].get("image_id")
         raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch have.")
-    return {
-        "visual_features": [np.asarray(row["visual_features"]) for row in rows],
-        "visual_boxes": [np.asarray(box) for box in boxes] if all(having) else None,
-    }
+    features = [np.asarray(row["visual_features"]) for row in rows]
+    return {"visual_features": features, "visual_boxes": list(map(np.asarray, boxes)) if all(having) else None}
 
 
 def pick(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:

@@ -103,9 +103,8 @@ def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip
     places = np.array([rows.get(image_id, -1) for image_id in image_ids], dtype=np.int64)
     if len(missing := np.flatnonzero(places < 0)):
         ids = dict.fromkeys(image_ids[row] for row in missing)
-        lack = (
-            f"{len(missing)} of {len(places)} questions are of images without features in {features} ({listing(ids)})"
-        )
+        number = f"{len(missing)} of {len(places)} questions"
+        lack = f"{number} are of images without features in {features} ({listing(ids)})"
         if not skip_errors or len(missing) == len(places):
             raise DataError(f"{lack}; add them, or leave these questions out with skip_errors=true.")
         warnings.warn(f"{lack}; they were left out.", stacklevel=4)

@@ -75,8 +75,8 @@ class Reader:
 
     def __post_init__(self) -> None:
         if not self.usage:
-            first = f":{self.source}" if self.source else ""
-            object.__setattr__(self, "usage", self.name + first + ("[,KEY=VALUE,…]" if self.keys else ""))
+            rest = f":{self.source}[,KEY=VALUE,…]" if self.source else "[:KEY=VALUE,…]"
+            object.__setattr__(self, "usage", self.name + (rest if self.keys else f":{self.source}".rstrip(":")))
 
 
 READERS: dict[str, Reader] = {}
@@ -212,7 +212,6 @@ for built_in in (
     Reader(
         name="scenes",
         loader="hf_ngsan.data.scenes:load_scenes",
-        usage="scenes[:KEY=VALUE,…]",
         summary="synthetic scenes, made on the spot, e.g. `scenes:size=2000,seed=1`",
         columns=(*REGIONS, "captions", *SIZED),
         keys=dict.fromkeys(("size", "validation", "test", "seed"), int)
@@ -222,7 +221,6 @@ for built_in in (
     Reader(
         name="moving_scenes",
         loader="hf_ngsan.data.moving_scenes:load_moving_scenes",
-        usage="moving_scenes[:KEY=VALUE,…]",
         summary="synthetic clips that the order of their frames tells apart, e.g. `moving_scenes:size=2000,seed=1`",
         columns=("frames", "captions", "action", "object"),
         keys=dict.fromkeys(("size", "validation", "test", "seed", "num_frames", "image_size"), int),
@@ -296,7 +294,6 @@ for built_in in (
         name="nlvr",
         loader="hf_ngsan.data.question_answering:load_nlvr",
         source="DIR",
-        usage="nlvr:DIR[,KEY=VALUE,…]",
         summary="NLVR's statements, true or false, about the items of synthetic pictures; split `dev/5` is the part of"
         " `dev` in directory 5, `dev-5` the rest",
         columns=("question", "answers", *REGIONS, "objects", "width", "height", "split"),

@@ -69,10 +69,9 @@ def refuse_changed_shards(directory: Path) -> None:
 
 def stamps_of(directory: Path) -> list:
     """Returns names, sizes and modification times of a folder's files: they change with its content."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return [str(directory.resolve())] + [
-        [str(path.relative_to(directory)), path.stat().st_size, path.stat().st_mtime_ns] for path in files
-    ]
+    files = [(path, path.stat()) for path in sorted(directory.rglob("*")) if path.is_file()]
+    stamps = [[str(path.relative_to(directory)), state.st_size, state.st_mtime_ns] for path, state in files]
+    return [str(directory.resolve()), *stamps]
 
 
 def copy_folder(features: str | os.PathLike, number: int) -> Path:

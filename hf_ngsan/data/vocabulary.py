@@ -142,9 +142,8 @@ def with_ends(
 ) -> PreTrainedTokenizerFast:
     """Returns the tokenizer of transformers that encodes text as `<s> tokens </s>`."""
     start, end = special_tokens["bos_token"], special_tokens["eos_token"]
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{start} $A {end}", special_tokens=[(token, backend.token_to_id(token)) for token in (start, end)]
-    )
+    ends = [(token, backend.token_to_id(token)) for token in (start, end)]
+    backend.post_processor = processors.TemplateProcessing(single=f"{start} $A {end}", special_tokens=ends)
     return as_pretrained(backend, max_length, **special_tokens, **options)
 
 
@@ -232,7 +231,6 @@ def build_subword_tokenizer(
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     learn_merges(backend, sentences, vocab_size=vocab_size, initial_alphabet=alphabet)
     end = SPECIAL_TOKENS["eos_token"]
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", special_tokens=[(end, backend.token_to_id(end))]
-    )
+    ends = [(end, backend.token_to_id(end))]
+    backend.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=ends)
     return as_pretrained(backend, max_length, split_special_tokens=True, **SPECIAL_TOKENS)

@@ -147,10 +147,9 @@ class Guest:
         """
         before = self.before_captions(inputs)
         each = len(labels) // len(before)
-        model_inputs = {
-            name: value if name == "pixel_values" else value.repeat_interleave(each, dim=0)
-            for name, value in inputs.items()
-        }
+        model_inputs = dict(inputs)
+        for name in inputs.keys() - {"pixel_values"}:
+            model_inputs[name] = inputs[name].repeat_interleave(each, dim=0)
         is_word = labels != IGNORED_LABEL
         before, words = before.repeat_interleave(each, dim=0), labels.masked_fill(~is_word, 0)[:, :-1]
         ids = torch.cat([before, words], dim=1)

@@ -288,9 +288,8 @@ def bleu_scores(groups: ScoredGroups) -> tuple[np.ndarray, np.ndarray]:
         # The largest count from each start to its end: the even ones of the reductions between all bounds.
         bounds = np.stack([starts, starts + groups.shared_numbers[is_shared]], axis=1).reshape(-1)
         most = np.maximum.reduceat(np.append(groups.counts[groups.reference_entries], 0), bounds)[::2]
-        np.add.at(
-            matches, (groups.sequences[entries], groups.orders[entries]), np.minimum(groups.counts[entries], most)
-        )
+        places = groups.sequences[entries], groups.orders[entries]
+        np.add.at(matches, places, np.minimum(groups.counts[entries], most))
     matches = matches[groups.candidates]
     lengths = groups.lengths[groups.candidates]
     guesses = np.maximum(lengths[:, None] - np.arange(ORDER), 0)

@@ -239,10 +239,8 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     """Returns the evaluations of a model: its run's, if it is the best model of the run, and the recorded ones."""
     config: Any = config_of_run(folder)
     seed = None if config is None else config.training.seed
-    evaluations = [
-        replace(recorded, seed=seed if recorded.seed is None else recorded.seed)
-        for recorded in read_evaluations(folder)
-    ]
+    recorded = read_evaluations(folder)
+    evaluations = [replace(entry, seed=seed) if entry.seed is None else entry for entry in recorded]
     scores = (read_json_or_none(folder / BEST_SCORES) or {}).get("scores")
     if config is not None and folder.name == "best" and scores:  # that chose it
         written = read_json_or_none(folder / "generation_config.json") or {}
@@ -411,9 +409,8 @@ def over_seeds(evaluation: RecordedEvaluation, facts: CardFacts) -> tuple[list, 
     """Returns the evaluations with other seeds that match it, and the values of each metric, the model's own first."""
     others = [other for seed in facts.other_seeds for other in seed if is_of_the_same(evaluation, other)]
     evaluations = [evaluation, *others]
-    return others, {
-        name: [each.scores[name] for each in evaluations if name in each.scores] for name in evaluation.scores
-    }
+    scores = [other.scores for other in evaluations]
+    return others, {name: [each[name] for each in scores if name in each] for name in evaluation.scores}
 
 
 def code(value: Any) -> Markdown:

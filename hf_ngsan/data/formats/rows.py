@@ -44,9 +44,8 @@ class ConversionPlan:
 
     @property
     def columns(self) -> Features:
-        columns = caption_features(
-            max(self.feature_size, 1), dtype=self.dtype, boxes=self.has_boxes, size=self.has_sizes, split=self.has_split
-        )
+        extra = {"boxes": self.has_boxes, "size": self.has_sizes, "split": self.has_split}
+        columns = caption_features(max(self.feature_size, 1), dtype=self.dtype, **extra)
         if not self.has_captions:
             del columns["captions"]
         if self.has_names:

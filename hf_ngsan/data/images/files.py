@@ -45,10 +45,9 @@ def with_own_files(dataset: Dataset, column: str, own_files: OwnFiles, name: str
             if stored is not None and without_bytes[row]:
                 paths[row] = own_files.find(stored, f"{name}, row {first + row}")
                 is_changed |= paths[row] != stored
-        fields = [
-            pa.array(paths, field.type) if field.name == "path" else chunk.field(field.name) for field in chunk.type
-        ]
-        parts.append(pa.StructArray.from_arrays(fields, fields=list(chunk.type), mask=chunk.is_null()))
+        fields = {field.name: chunk.field(field.name) for field in chunk.type}
+        fields["path"] = pa.array(paths, fields["path"].type)
+        parts.append(pa.StructArray.from_arrays([*fields.values()], fields=list(chunk.type), mask=chunk.is_null()))
         first += len(chunk)
     if not is_changed:  # it stays memory-mapped
         return dataset

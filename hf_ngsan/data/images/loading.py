@@ -78,10 +78,8 @@ def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
 def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
     """Returns the other columns that are needed, with the number of rows in `__row__`."""
     names = columns.besides_images
-    rows = [
-        {"__row__": number, **{name: row[name] for name in names}}
-        for number, row in enumerate(stream.select_columns(names or [columns.image]).decode(False))
-    ]
+    stored = enumerate(stream.select_columns(names or [columns.image]).decode(False))
+    rows = [{"__row__": number, **{name: row[name] for name in names}} for number, row in stored]
     types = Features({"__row__": Value("int64"), **{name: stream.features[name] for name in names}})
     return pa.Table.from_pylist(rows, types.arrow_schema)
 
@@ -121,11 +119,9 @@ class ImageStream:
             self.held.pop(self.first, None)
             self.first += 1
         where = f"{self.source}, split {self.split}"
-        find = self.own_files.find
-        return [
-            {**image, "path": find(image["path"], where)} if image and image["bytes"] is None else image
-            for image in stored
-        ]
+        is_file, find = [bool(image) and image["bytes"] is None for image in stored], self.own_files.find
+        images = zip(stored, is_file, strict=True)
+        return [{**image, "path": find(image["path"], where)} if is_path else image for image, is_path in images]
 
     def begin(self, number: int) -> None:
         self.close()

@@ -318,9 +318,7 @@ def splits_of(names: list[str], folder: Path) -> dict[str, list[str]]:
     has_metadata = any(is_metadata(name) and "/" not in name for name in outside)
     # one such name among others may mean a vehicle or an exam
     if not has_metadata and (len(parts) > 1 or not parts.keys().isdisjoint((VALIDATION, "val", "valid"))):
-        problem = (
-            f"{folder} has folders of splits ({', '.join(parts)}) and images outside of them, such as {outside[0]}"
-        )
+        problem = f"{folder} has folders of splits ({', '.join(parts)}) and images outside, such as {outside[0]}"
         raise DataError(f"{problem}; move these into one, or list all images in a metadata.csv in the folder itself.")
     return {"train": names}
 

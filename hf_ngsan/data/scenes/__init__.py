@@ -291,9 +291,8 @@ def points_around(*radii: float, points: int) -> list[Point]:
     angles = [2 * math.pi * i / points for i in range(points)]
     xs = [radii[i % len(radii)] * math.sin(angle) for i, angle in enumerate(angles)]
     ys = [-radii[i % len(radii)] * math.cos(angle) for i, angle in enumerate(angles)]
-    return [
-        ((x - min(xs)) / (max(xs) - min(xs)), (y - min(ys)) / (max(ys) - min(ys))) for x, y in zip(xs, ys, strict=True)
-    ]
+    left, width, top, height = min(xs), max(xs) - min(xs), min(ys), max(ys) - min(ys)
+    return [((x - left) / width, (y - top) / height) for x, y in zip(xs, ys, strict=True)]
 
 
 POINTS: dict[str, list[Point]] = {
