@@ -89,8 +89,9 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
     notes = []
     without_boxes, without_captions = len(sizes.keys() - indices.keys()), len(sizes.keys() - captions.keys())
     if without_boxes or without_captions:
-        number, lacks = len(sizes) - len(image_ids), f"{without_boxes} without a box, {without_captions} without captions"
-        notes.append(f"{instances_path}: {number} of {len(sizes)} images were left out ({lacks}).")
+        lacks = f"{without_boxes} without a box, {without_captions} without a caption"
+        number = f"{len(sizes) - len(image_ids)} of {len(sizes)} images"
+        notes.append(f"{instances_path}: {number} were left out ({lacks}).")
     if blank:
         notes.append(f"{captions_path}: {blank} captions without a word were left out.")
     if clipped:
