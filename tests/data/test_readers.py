@@ -88,9 +88,8 @@ def test_other_rows_need_another_version_of_their_reader(spec, columns, digest):
 
 
 def test_a_source_whose_name_holds_commas_and_equals_signs_is_taken_whole(registry, tmp_path, monkeypatch):
-    register_reader(
-        Reader("mine", lambda source, split, key=None: (source, key), "", [], source="DIR", keys={"key": str})
-    )
+    keys = {"key": str}
+    register_reader(Reader("mine", lambda source, split, key=None: (source, key), "", [], source="DIR", keys=keys))
     folder = tmp_path / "a: x,key=b"
     assert load_data(f"mine:{folder}", "train") == (str(tmp_path / "a: x"), "b")
     folder.mkdir()

@@ -49,10 +49,8 @@ def tsv_line(image_id: int, /, **changes: object) -> bytes:
         "features": features_of(image_id),
         **changes,
     }
-    values = (
-        base64.b64encode(value.tobytes()).decode() if isinstance(value, np.ndarray) else str(value)
-        for value in fields.values()
-    )
+    encode = {np.ndarray: lambda value: base64.b64encode(value.tobytes()).decode()}
+    values = (encode.get(type(value), str)(value) for value in fields.values())
     return "\t".join(values).encode()
 
 
@@ -75,13 +73,8 @@ def write_cocobu(path: Path) -> Path:
 def vqa_arrays(image_id: int, transposed: bool = True) -> dict[str, object]:
     width, height = SIZES[image_id]
     features = features_of(image_id)
-    return {
-        "x": features.T if transposed else features,
-        "bbox": boxes_of(image_id),
-        "image_w": width,
-        "image_h": height,
-        "num_bbox": REGIONS[image_id],
-    }
+    sizes = {"image_w": width, "image_h": height, "num_bbox": REGIONS[image_id]}
+    return {"x": features.T if transposed else features, "bbox": boxes_of(image_id), **sizes}
 
 
 def write_vqa(path: Path, transposed: bool = True) -> Path:
