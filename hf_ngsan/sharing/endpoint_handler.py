@@ -11,7 +11,8 @@ from transformers import pipeline
 PARAMETERS = ("num_beams", "max_new_tokens", "num_return_sequences", "length_penalty", "text", "batch_size")
 FILES, NO_FILES = ("image", "video", "frames"), ("visual_features", "visual_boxes", "text")
 MAX_IMAGES = 64
-TASK: Any = "image-to-text"  # a task that the checkpoint's configuration defines; the types of transformers lack it
+TASK: Any = "image-to-text"
+"""A task that the checkpoint's configuration defines; the types of transformers lack it."""
 
 
 class EndpointHandler:
@@ -45,16 +46,16 @@ class EndpointHandler:
         return answers if several else answers[0]
 
 
-def decoded(value: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES)) -> Any:
+def decoded(given: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES)) -> Any:
     """Returns an input with its text decoded from base64; names of files and URLs, at any depth, are a ValueError."""
-    if isinstance(value, Mapping) and {*value} <= {*keys}:
-        files = {key: decoded(value[key], place, ()) for key in FILES if value.get(key) is not None}
-        return {**value, **files}
-    if isinstance(value, list) and not keys:
-        return [decoded(frame, place, ()) for frame in value]
-    if isinstance(value, str):
+    if isinstance(given, Mapping) and {*given} <= {*keys}:
+        files = {key: decoded(given[key], place, ()) for key in FILES if given.get(key) is not None}
+        return {**given, **files}
+    if isinstance(given, list) and not keys:
+        return [decoded(frame, place, ()) for frame in given]
+    if isinstance(given, str):
         with suppress(ValueError):
-            return base64.b64decode(value.partition(",")[2] if value.startswith("data:") else value, validate=True)
-    if isinstance(value, bytes | Image):
-        return value
+            return base64.b64decode(given.partition(",")[2] if given.startswith("data:") else given, validate=True)
+    if isinstance(given, bytes | Image):
+        return given
     raise ValueError(f"Image {place} is no base64, nor a mapping of {', '.join(keys)}; URLs and files are not read.")

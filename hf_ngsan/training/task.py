@@ -149,9 +149,9 @@ class Stage:
 class Task(ABC):
     """Turns a training config into rows, a model, batches, objectives and scores.
 
-    The training loop calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`,
-    `stages`, `collator`, `identity`, `sampler` and `encode_once`, then `evaluate` and `save` once an epoch. `hf-ngsan
-    evaluate` calls `load`, `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the log.
+    The engine calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`, `stages`,
+    `collator`, `identity`, `sampler` and `encode_once`, then `evaluate` and `save` once an epoch. `hf-ngsan evaluate`
+    calls `load`, `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the training log.
     """
 
     config_class: ClassVar[type[TrainingConfig]] = TrainingConfig

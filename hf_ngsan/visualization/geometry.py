@@ -126,9 +126,9 @@ def plot_geometric_bias(model: Any, processor: Any, image: Any, region: int = 0)
     width, height = image.size
     figure = new_figure(2.1 * heads, (2.1 * height / width + 0.35) * layers)
     panels = panel_rows(figure, layers * heads, heads)
-    for number, (panel, head) in enumerate(zip(panels, weights.reshape(-1, len(boxes)), strict=True)):
+    for number, (panel, of_head) in enumerate(zip(panels, weights.reshape(-1, len(boxes)), strict=True)):
         show_image(panel, image, faded=True)
-        draw_weights(panel, boxes, head)
+        draw_weights(panel, boxes, of_head)
         draw_box(panel, boxes[region], "white", width=1.5)
         panel.set_title(f"layer {number // heads + 1}, head {number % heads + 1}", fontsize=9, color=INK)
     return figure

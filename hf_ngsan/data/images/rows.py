@@ -95,14 +95,14 @@ def find_image_column(dataset: Dataset, source: str) -> str:
 
 def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
     """Finds the columns of the first name in `CAPTION_NAMES`, such as `caption`, `caption_1`, and warns of others."""
-    candidates: list[tuple[int, int, str]] = []  # place of the name, number at its end, column
+    found: list[tuple[int, int, str]] = []  # place of the name, number at its end, column
     for name, kind in dataset.features.items():
         match = CAPTION_COLUMN.fullmatch(name.lower())
         if match and is_text_or_list(kind) and (match[2] or match[1] in CAPTION_NAMES):
-            candidates.append((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name))
-    candidates.sort()
-    chosen = [name for place, _, name in candidates if place == candidates[0][0]]
-    if others := [name for _, _, name in candidates if name not in chosen]:
+            found.append((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name))
+    found.sort()
+    chosen = [name for place, _, name in found if place == found[0][0]]
+    if others := [name for _, _, name in found if name not in chosen]:
         every = "+".join([*chosen, *others])
         warn(f"{source}: captions are read from {', '.join(chosen)} only; captions={every} also reads {others[0]}.")
     return chosen

@@ -54,7 +54,7 @@ def samples_of(places: list[str]) -> Iterator[dict[str, Any]]:
                         raise DataError(f"{place}, {key} has {len(images)} images; it must have one, of {listed}.")
                     member = members[images[0]]
                     image = {"bytes": read_member(file, member), "path": member.name}
-                    yield {"image": image, "captions": read_captions(file, members, place), "file_name": member.name}
+                    yield {"image": image, "captions": captions_of(file, members, place), "file_name": member.name}
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def refuse_more(path: Path, end: int, name: str) -> None:
             chunk = file.read(2**20)
 
 
-def read_captions(file: IO[bytes], members: Mapping[str, tarfile.TarInfo], name: str) -> list[str]:
+def captions_of(file: IO[bytes], members: Mapping[str, tarfile.TarInfo], name: str) -> list[str]:
     """Returns the captions of the first member with any: the lines of a text, or the value of a key of a JSON."""
     for suffix in (suffix for suffix in (*TEXT_SUFFIXES, "json") if suffix in members):
         where = f"{name}, {members[suffix].name}"
