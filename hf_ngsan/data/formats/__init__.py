@@ -65,7 +65,12 @@ FEATURE_FORMATS: dict[str, FeatureFormat] = {}
 
 
 def register_format(layout: FeatureFormat) -> None:
-    """Adds a format of feature files, for `hf-ngsan convert` and `inspect`; raises a DataError for a known name."""
+    """Adds a format of feature files, for `hf-ngsan convert` and `inspect`.
+
+    Raises a DataError for a known name, and for a format without `read` or `open_file`, or with both.
+    """
+    if bool(layout.read) == bool(layout.open_file):
+        raise DataError(f"The format {layout.name!r} needs either read or open_file.")
     if FEATURE_FORMATS.get(layout.name, layout) != layout:
         raise DataError(f"There is a format {layout.name!r} already; give this one another name.")
     FEATURE_FORMATS[layout.name] = layout
