@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.metrics import Bleu, CaptionMetrics, Cider, CiderD, DocumentFrequency, PTBTokenizer, RougeL
+from hf_ngsan.metrics import (
+    Bleu,
+    CaptionMetric,
+    CaptionMetrics,
+    Cider,
+    CiderD,
+    DocumentFrequency,
+    PTBTokenizer,
+    RougeL,
+    register_metric,
+)
+from hf_ngsan.metrics.registry import METRICS
 from tests.tables import each_row
 
 from . import plain
@@ -123,6 +134,22 @@ def test_the_choice_of_metrics():
         CaptionMetrics(metrics=["CIDEr"])
     with pytest.raises(ValueError, match="moses"):
         CaptionMetrics(tokenizer="moses").compute(predictions=PREDICTIONS, references=REFERENCES)
+
+
+def test_a_metric_of_the_users_is_one_of_them_and_each_cites_its_paper(monkeypatch):
+    class Words(CaptionMetric):
+        def score_corpus(self, corpus):
+            lengths = np.array([len(caption.split()) for caption in corpus.predictions])
+            return {"words": lengths.mean()}, {"words": lengths}
+
+    monkeypatch.setattr("hf_ngsan.metrics.registry.METRICS", dict(METRICS))
+    register_metric("words", Words)
+    metric = CaptionMetrics(metrics=["words", "rouge_l"])
+    scores = metric.compute(predictions=PREDICTIONS, references=REFERENCES, per_image=True)
+    assert scores["per_image"]["words"] == [5, 3, 5] and scores["words"] == pytest.approx(13 / 3)
+    assert len({kind().citation for kind in (Bleu, RougeL, CiderD)}) == 3 and RougeL().citation in metric.citation
+    with pytest.raises(ValueError, match="words"):
+        register_metric("words", Bleu)
 
 
 @each_row(

@@ -7,7 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hf_ngsan.data import load_data
+from hf_ngsan.data import FeatureFormat, VisualRecord, load_data, register_format
 from hf_ngsan.data.contract import cell_boxes
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.formats import FEATURE_FORMATS, open_sources, recognise
@@ -135,6 +135,20 @@ def test_a_folder_of_several_formats_must_say_which(tmp_path):
             open_sources(path)
     with fails_naming("note.txt", *FEATURE_FORMATS):
         recognise(tmp_path / "note.txt")
+
+
+def test_a_format_of_the_users_is_recognised(tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_ngsan.data.formats.FEATURE_FORMATS", dict(FEATURE_FORMATS))
+    text = FeatureFormat(
+        "text", "numbers in ID.numbers", (".numbers",), lambda path: VisualRecord(np.loadtxt(path, ndmin=2))
+    )
+    register_format(text)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "7.numbers").write_text("1 2\n3 4")
+    assert rows_of(tmp_path / "mine", tmp_path / "out")[7]["visual_features"].tolist() == [[1, 2], [3, 4]]
+    for wrong in (FeatureFormat("text", "", (".txt",), write_tsv), FeatureFormat("none", "", (".txt",))):
+        with fails_naming(wrong.name):
+            register_format(wrong)
 
 
 def other(**changes):
