@@ -29,11 +29,8 @@ WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3  # of a picture of NL
 KINDS = ("square", "circle", "triangle", "box")
 COLOURS = {"Black": "black", "Yellow": "yellow", "#0099ff": "blue"}
 SIZES = {10: "small", 20: "medium", 30: "large"}
-BLANK_REGION = (
-    np.zeros((1, len(KINDS) + len(COLOURS) + len(SIZES)), np.float32),
-    np.float32([[0, 0, 1, 1]]),
-    ["picture"],
-)
+BLANK_FEATURE = np.zeros((1, len(KINDS) + len(COLOURS) + len(SIZES)), np.float32)
+BLANK_REGION = BLANK_FEATURE, np.array([[0, 0, 1, 1]], np.float32), ["picture"]
 """Feature, box and name of one region without content: the whole picture."""
 PART = re.compile(r"(?P<name>.+?)(?P<sign>[/-])(?P<directory>\d+)")
 IDENTIFIER = re.compile(r"(\d{1,9})-(\d{1,3})")

@@ -353,10 +353,8 @@ def read_metadata(folder: Path, names: list[str], own_files: OwnFiles) -> dict[s
             raise DataError(f"{file} has the columns {', '.join(keys)}, but {folder / names[0]} {', '.join(columns)}.")
         columns = columns or keys
         if rows and FILE_NAME not in keys:
-            names = ", ".join(keys)
-            raise DataError(
-                f"{file} has no column {FILE_NAME} among {names}; begin it with the line file_name,caption."
-            )
+            problem = f"{file} has no column {FILE_NAME} among {', '.join(keys)}"
+            raise DataError(f"{problem}; begin it with the line file_name,caption.")
         for number, row in enumerate(rows):
             where = f"{file}, row {number}"
             with naming_damage(where):
