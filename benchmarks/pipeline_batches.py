@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from hf_ngsan import ImageToTextPipeline, SpatialCaptionerConfig, SpatialCaptionerForConditionalGeneration
+from hf_ngsan import CaptioningPipeline, SpatialCaptionerConfig, SpatialCaptionerForConditionalGeneration
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.processing_spatial_captioner import SpatialCaptionerProcessor
 
@@ -31,7 +31,7 @@ WANTED = 1.5
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 
 
-def make_pipeline(vocabulary: int, device: str) -> ImageToTextPipeline:
+def make_pipeline(vocabulary: int, device: str) -> CaptioningPipeline:
     torch.manual_seed(0)
     model = SpatialCaptionerForConditionalGeneration(SpatialCaptionerConfig(vocab_size=vocabulary)).eval()
     words = SPECIAL + [f"word{index}" for index in range(vocabulary - len(SPECIAL))]
@@ -41,7 +41,7 @@ def make_pipeline(vocabulary: int, device: str) -> ImageToTextPipeline:
         tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
     processor = SpatialCaptionerProcessor(CaptioningImageProcessor(), tokenizer)
-    return ImageToTextPipeline(model=model, processor=processor, device=device)
+    return CaptioningPipeline(model=model, processor=processor, device=device)
 
 
 def write_photos(folder: Path, count: int) -> list[str]:
@@ -54,7 +54,7 @@ def write_photos(folder: Path, count: int) -> list[str]:
     return paths
 
 
-def seconds(pipe: ImageToTextPipeline, paths: list[str], batch_size: int) -> tuple[float, float]:
+def seconds(pipe: CaptioningPipeline, paths: list[str], batch_size: int) -> tuple[float, float]:
     """Returns elapsed and processor time of captioning."""
     words = pipe.model.generation_config.max_new_tokens
     elapsed, worked = time.perf_counter(), time.process_time()

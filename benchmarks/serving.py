@@ -27,7 +27,7 @@ from pipeline_batches import make_pipeline, seconds, write_photos
 from transformers import pipeline
 from transformers.utils import logging
 
-from hf_ngsan import ImageToTextPipeline
+from hf_ngsan import CaptioningPipeline
 from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.engines import ENGINES
 from hf_ngsan.loading.models import load_model
@@ -42,7 +42,7 @@ MOST_WAITING = 1.5
 
 
 @contextmanager
-def running_server(pipe: ImageToTextPipeline, batch_size: int, clients: int) -> Iterator[str]:
+def running_server(pipe: CaptioningPipeline, batch_size: int, clients: int) -> Iterator[str]:
     """Serves on a free port of this machine, in a thread; yields the URL."""
     limits = ServingLimits(batch_size=batch_size, waiting=2 * clients, seconds=3600)
     with listen("127.0.0.1", 0) as listening:

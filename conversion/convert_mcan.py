@@ -20,13 +20,10 @@ from typing import Any
 
 import torch
 import yaml
-from state_dicts import ConversionError, check_is_new, convert, load_state_dict
+from state_dicts import ConversionError, convert, load_state_dict, run_conversion, save_with_processor
 
 from hf_ngsan.data.question_answering import read_questions
 from hf_ngsan.data.vocabulary import PADDING, UNKNOWN, build_question_tokenizer, make_question_tokenizer
-from hf_ngsan.io.folders import replace_folder_contents
-from hf_ngsan.io.messages import sentence
-from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_mcan import MCANConfig
 from hf_ngsan.models.modeling_mcan import MCANForVisualQuestionAnswering
 from hf_ngsan.models.processing_mcan import MCANProcessor
@@ -192,34 +189,25 @@ def convert_files(
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", required=True, metavar="FILE.pkl", help="of the authors' training script")
     parser.add_argument("--config", metavar="FILE.yml", help="configuration of the release, for MULTI_HEAD, MAX_TOKEN")
     words = parser.add_mutually_exclusive_group(required=True)
     words.add_argument("--questions", nargs="+", metavar="FILE.json", help="question files of VQA, in the order of use")
     words.add_argument("--vocabulary", metavar="FILE.json", help="a saved mapping from words to numbers")
     parser.add_argument("--answers", required=True, metavar="FILE.json", help="answers with their numbers")
-    parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the model")
-    options = parser.parse_args(arguments)
-    try:
-        check_is_new(options.output)
-        model, processor = convert_files(
-            options.checkpoint, options.answers, options.questions, options.vocabulary, options.config
+
+    def convert(options: argparse.Namespace) -> str:
+        names = ("checkpoint", "answers", "questions", "vocabulary", "config")
+        model, processor = convert_files(*(getattr(options, name) for name in names))
+        save_with_processor(model, processor, options.output)
+        return (
+            f"The model is in {options.output}: all {len(model.state_dict())} weights of the checkpoint, "
+            f"{model.config.vocab_size} words and {model.config.num_labels} answers. What the file has beside its "
+            "state_dict, such as the state of the optimizer, was left out."
         )
-        with without_progress_bars():
-            replace_folder_contents(
-                Path(options.output).absolute(), lambda folder: save_model(model, processor, folder)
-            )
-    except (ValueError, OSError) as error:
-        print(f"{parser.prog}: error: {sentence(error)}", file=sys.stderr)
-        return 2
-    config = model.config
-    print(
-        f"The model is in {options.output}: all {len(model.state_dict())} weights of the checkpoint, "
-        f"{config.vocab_size} words and {config.num_labels} answers. What the file has beside its state_dict, such as "
-        "the state of the optimizer, was left out."
-    )
-    return 0
+
+    return run_conversion(parser, arguments, convert)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from convert_torchvision_backbone import resnet_source_name
-from state_dicts import ConversionError, check_is_new, convert, load_state_dict
+from state_dicts import ConversionError, convert, load_state_dict, run_conversion, save_with_processor
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from hf_ngsan.io.folders import replace_folder_contents
-from hf_ngsan.io.messages import sentence
-from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_mhsan import MHSANModel
@@ -102,16 +99,16 @@ def recurrent_weights(weights: dict[str, torch.Tensor], bidirectional: bool) -> 
     weights, layers, scales, matrices = dict(weights), 0, set(), []
     while (name := f"{TEXTS}rnn.rnn_lst.{layers}.weight_c") in weights:
         prefix = name.removesuffix("weight_c")
-        for one, ndim in (("weight", 2), ("bias", 1), ("weight_c", 1)):
-            need(weights, prefix + one, ndim)
+        for field, ndim in (("weight", 2), ("bias", 1), ("weight_c", 1)):
+            need(weights, prefix + field, ndim)
         size = len(weights[name]) // 2
         matrix = weights[f"{prefix}weight"]
         halves = {len(weights[name]), len(weights[f"{prefix}bias"])}
         if not size or matrix.shape[1] % size or halves != {2 * size}:
             raise ConversionError(f"{prefix}weight has the shape {tuple(matrix.shape)}, which does not fit {name}.")
         weights[f"{prefix}weight"] = matrix.unflatten(1, (size, -1)).permute(2, 1, 0).flatten(0, 1)
-        for one in ("weight_c", "bias"):
-            weights[prefix + one] = weights[prefix + one].unflatten(0, (2, size))
+        for field in ("weight_c", "bias"):
+            weights[prefix + field] = weights[prefix + field].unflatten(0, (2, size))
         scale = weights.pop(f"{prefix}scale_x", torch.ones(1))
         scales.add(float(scale))
         matrices.append((*matrix.shape, size))
@@ -216,27 +213,20 @@ def convert_files(
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="of the authors' training script")
     parser.add_argument("--dictionary", required=True, metavar="FILE.txt", help="list of words, one a line")
     parser.add_argument("--word-vectors", required=True, metavar="FILE.npy", help="a vector for each of them")
     parser.add_argument("--bidirectional", action="store_true", help="the recurrent units read in both directions")
-    parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the model")
-    options = parser.parse_args(arguments)
-    try:
-        check_is_new(options.output)
-        model, processor = convert_files(
-            options.checkpoint, options.dictionary, options.word_vectors, options.bidirectional
-        )
-        with without_progress_bars():
-            replace_folder_contents(
-                Path(options.output).absolute(), lambda folder: save_model(model, processor, folder)
-            )
-    except (ValueError, OSError) as error:
-        print(f"{parser.prog}: error: {sentence(error)}", file=sys.stderr)
-        return 2
-    print(f"The model, {len(model.state_dict())} weights and {model.config.vocab_size} words, is in {options.output}.")
-    return 0
+
+    def convert(options: argparse.Namespace) -> str:
+        files = (options.checkpoint, options.dictionary, options.word_vectors)
+        model, processor = convert_files(*files, options.bidirectional)
+        save_with_processor(model, processor, options.output)
+        numbers = f"{len(model.state_dict())} weights and {model.config.vocab_size} words"
+        return f"The model, {numbers}, is in {options.output}."
+
+    return run_conversion(parser, arguments, convert)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from state_dicts import ConversionError, check_is_new, convert, load_state_dict
+from state_dicts import ConversionError, convert, load_state_dict, run_conversion
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from hf_ngsan.data.vocabulary import make_tokenizer
 from hf_ngsan.io.folders import replace_folder_contents
-from hf_ngsan.io.messages import sentence
 from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_rstnet import RSTNetConfig, RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
@@ -192,7 +191,7 @@ def captioner_config(
     heads = len({match[1] for match in map(HEAD.match, weights) if match})
     if not heads:
         raise ConversionError("The checkpoint lacks encoder.WGs.0.weight; is it of RSTNet?")
-    of_language_model = {
+    language_weights = {
         name.removeprefix(LANGUAGE_MODEL): weight for name, weight in weights.items() if name.startswith(LANGUAGE_MODEL)
     }
     return RSTNetConfig.from_release(
@@ -205,7 +204,7 @@ def captioner_config(
         intermediate_size=size(weights, "decoder.layers.0.pwff.fc1.weight", 0),
         geometry_hidden_size=size(weights, "encoder.WGs.0.weight", 1),
         max_position_embeddings=size(weights, "decoder.pos_emb.weight", 0) - 1,
-        language_model_config=language_fields(of_language_model, heads, text_encoder_heads),
+        language_model_config=language_fields(language_weights, heads, text_encoder_heads),
         **tokens,
     )
 
@@ -218,15 +217,15 @@ def language_model_config(
     Raises:
         ConversionError: it is of another vocabulary or size than the captioner's.
     """
-    own: Any = captioner.language_model_config
+    parent: Any = captioner.language_model_config
     fields = language_fields(weights, captioner.num_attention_heads, text_encoder_heads)
     for name in ("vocab_size", "hidden_size"):
-        if fields[name] != getattr(own, name):
+        if fields[name] != getattr(parent, name):
             raise ConversionError(
                 f"{name} of the language model's checkpoint is {fields[name]}, of the captioner's "
-                f"{getattr(own, name)}; they do not belong together."
+                f"{getattr(parent, name)}; they do not belong together."
             )
-    return RSTNetLanguageModelConfig.from_dict({**own.to_dict(), **fields})
+    return RSTNetLanguageModelConfig.from_dict({**parent.to_dict(), **fields})
 
 
 def theirs_in_language_model(ours: str) -> str:
@@ -235,9 +234,9 @@ def theirs_in_language_model(ours: str) -> str:
 
 def theirs(ours: str) -> str:
     """Returns the release's name of a weight of ours."""
-    of_language_model = ours.removeprefix("model.decoder.language_model.")
-    if of_language_model != ours:
-        return LANGUAGE_MODEL + theirs_in_language_model(of_language_model)
+    ours_in_language_model = ours.removeprefix("model.decoder.language_model.")
+    if ours_in_language_model != ours:
+        return LANGUAGE_MODEL + theirs_in_language_model(ours_in_language_model)
     return renamed(ours, RENAMED)
 
 
@@ -259,13 +258,13 @@ def joined_heads(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             heads[match[2]][int(match[1])] = weight
         else:
             others[name] = weight
-    for field, found in heads.items():
-        missing = [number for number in range(len(heads["weight"])) if number not in found]
+    for field, rows in heads.items():
+        missing = [number for number in range(len(heads["weight"])) if number not in rows]
         if missing:
             raise ConversionError(f"The checkpoint lacks encoder.WGs.{missing[0]}.{field}.")
-        if any(weight.ndim != (2 if field == "weight" else 1) or len(weight) != 1 for weight in found.values()):
+        if any(weight.ndim != (2 if field == "weight" else 1) or len(weight) != 1 for weight in rows.values()):
             raise ConversionError(f"encoder.WGs.*.{field} must have one row of numbers for each head.")
-        others[f"encoder.WGs.{field}"] = torch.cat([found[number] for number in sorted(found)])
+        others[f"encoder.WGs.{field}"] = torch.cat([rows[number] for number in sorted(rows)])
     return others
 
 
@@ -317,55 +316,54 @@ def heads_beside(checkpoint: str | Path) -> int | None:
     """
     path = Path(checkpoint).parent / "config.json"
     try:
-        found = json.loads(path.read_bytes())["bert"]["num_attention_heads"]
+        number = json.loads(path.read_bytes())["bert"]["num_attention_heads"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a file of something else
         return None
-    if type(found) is not int or found < 1:
-        raise ConversionError(f"{path}: bert.num_attention_heads is {found!r}; it must be a whole number above 0.")
-    return found
+    if type(number) is not int or number < 1:
+        raise ConversionError(f"{path}: bert.num_attention_heads is {number!r}; it must be a whole number above 0.")
+    return number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--captioner", required=True, metavar="FILE.pth", help="checkpoint of the captioner")
     parser.add_argument("--language-model", metavar="FILE.pth", help="checkpoint of the language model alone")
     parser.add_argument("--vocab", required=True, metavar="FILE.pkl", help="pickled vocabulary")
     parser.add_argument("--text-encoder-heads", type=int, metavar="N", help="attention heads of BERT")
-    parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the captioner")
-    options = parser.parse_args(arguments)
-    try:
-        check_is_new(options.output)
-        words = load_words(options.vocab)
-        weights = load_state_dict(options.captioner)
-        heads = options.text_encoder_heads or heads_beside(options.captioner)
-        captioner, tokenizer, left_out = convert_captioner(weights, words, heads)
-        lines = report(weights, left_out, options.captioner)
-        language_model = None
-        if options.language_model is not None:
-            own = load_state_dict(options.language_model)
-            config = language_model_config(own, captioner.config, heads)
-            language_model, left = convert(RSTNetLanguageModel, config, own, theirs_in_language_model, LEFT_OUT)
-            lines += report(own, left, options.language_model)
+    return run_conversion(parser, arguments, convert_files)
 
-        def write(folder: Path) -> None:
-            processor = RSTNetProcessor(tokenizer=tokenizer)
-            save_model(captioner, processor, folder)
-            if language_model is not None:
-                save_model(language_model, processor, folder / "language_model")
 
-        with without_progress_bars():
-            replace_folder_contents(Path(options.output).absolute(), write)
-    except (ValueError, OSError) as error:
-        print(f"{parser.prog}: error: {sentence(error)}", file=sys.stderr)
-        return 2
-    print("\n".join(lines))
+def convert_files(options: argparse.Namespace) -> str:
+    """Reads, converts and writes the checkpoints that the options name; returns the report."""
+    words = load_words(options.vocab)
+    weights = load_state_dict(options.captioner)
+    heads = options.text_encoder_heads or heads_beside(options.captioner)
+    captioner, tokenizer, left_out = convert_captioner(weights, words, heads)
+    lines = report(weights, left_out, options.captioner)
+    language_model = None
+    if options.language_model is not None:
+        language_weights = load_state_dict(options.language_model)
+        config = language_model_config(language_weights, captioner.config, heads)
+        language_model, left = convert(
+            RSTNetLanguageModel, config, language_weights, theirs_in_language_model, LEFT_OUT
+        )
+        lines += report(language_weights, left, options.language_model)
+
+    def write(folder: Path) -> None:
+        processor = RSTNetProcessor(tokenizer=tokenizer)
+        save_model(captioner, processor, folder)
+        if language_model is not None:
+            save_model(language_model, processor, folder / "language_model")
+
+    with without_progress_bars():
+        replace_folder_contents(Path(options.output).absolute(), write)
     text_encoder = captioner.config.language_model_config.text_encoder_config
-    print(
+    lines.append(
         f"The captioner, {len(captioner.state_dict())} weights, is in {options.output}; its BERT has "
         f"{text_encoder.num_attention_heads} attention heads (another number: --text-encoder-heads)."
     )
-    return 0
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

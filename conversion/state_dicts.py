@@ -16,7 +16,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from hf_ngsan.io.folders import replace_folder_contents
 from hf_ngsan.io.messages import sentence
-from hf_ngsan.loading.models import without_progress_bars
+from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 
 WRAPPERS = ("state_dict", "model")
@@ -173,13 +173,39 @@ def save(conversion: Conversion, output: str | Path):
         CaptioningImageProcessor(**conversion.preprocessing).save_pretrained(folder)
 
     check_is_new(output)
-    output = Path(output).absolute()
-    replace_folder_contents(output, write)
+    with without_progress_bars():
+        replace_folder_contents(Path(output).absolute(), write)
 
 
 def check_is_new(output: str | Path):
     if Path(output).exists():
         raise FileExistsError(f"{output} exists already; name a new folder.")
+
+
+def run_conversion(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, convert_files: Callable[[argparse.Namespace], str]
+) -> int:
+    """Runs the command line of a script, with `--output`; returns 0, or 2 after an error.
+
+    `convert_files` reads, converts and writes, and returns the message for the user.
+    """
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the model")
+    options = parser.parse_args(arguments)
+    try:
+        check_is_new(options.output)
+        message = convert_files(options)
+    except (ValueError, OSError) as error:
+        print(f"{parser.prog}: error: {sentence(error)}", file=sys.stderr)
+        return 2
+    print(message)
+    return 0
+
+
+def save_with_processor(model: PreTrainedModel, processor: Any, output: str | Path):
+    """Writes a model and its processor into a new folder, whole or not at all."""
+    with without_progress_bars():
+        replace_folder_contents(Path(output).absolute(), lambda folder: save_model(model, processor, folder))
 
 
 def main(
@@ -198,28 +224,21 @@ def main(
         installed_checkpoint: from an architecture to the file that is read without `--checkpoint`, which is required
             if there is no such function.
     """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--architecture", required=True, choices=architectures, help="of the checkpoint")
     parser.add_argument(
         "--checkpoint", required=installed_checkpoint is None, metavar="FILE.pth", help="the weights to convert"
     )
-    parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the backbone")
-    options = parser.parse_args(arguments)
-    try:
-        check_is_new(options.output)
+
+    def convert_files(options: argparse.Namespace) -> str:
         if options.checkpoint is None and installed_checkpoint is not None:
             options.checkpoint = installed_checkpoint(options.architecture)
         conversion = convert_weights(options.architecture, load_state_dict(options.checkpoint))
-        with without_progress_bars():
-            save(conversion, options.output)
-    except (ValueError, OSError) as error:
-        print(f"{parser.prog}: error: {sentence(error)}", file=sys.stderr)
-        return 2
-    for name in conversion.left_out:
-        print(f"left out: {name}")
-    model = conversion.model
-    print(
-        f"The backbone of {options.architecture}, {len(model.state_dict())} weights, is in {options.output}. "
-        f"{len(conversion.left_out)} weights of heads were left out."
-    )
-    return 0
+        save(conversion, options.output)
+        left_out = "".join(f"left out: {name}\n" for name in conversion.left_out)
+        return (
+            f"{left_out}The backbone of {options.architecture}, {len(conversion.model.state_dict())} weights, is in "
+            f"{options.output}. {len(conversion.left_out)} weights of heads were left out."
+        )
+
+    return run_conversion(parser, arguments, convert_files)

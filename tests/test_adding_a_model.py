@@ -1,4 +1,4 @@
-"""docs/adding_a_model.md: a person who writes its files and runs its commands has three trained models."""
+"""docs/adding_a_model.md and docs/adding_data.md: a person writes their files and runs their commands."""
 
 import json
 import os
@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
-PAGE = Path(__file__).parents[1] / "docs" / "adding_a_model.md"
-SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.M | re.S))
+ROOT = Path(__file__).parents[1]
+PAGES = "".join((ROOT / "docs" / name).read_text() for name in ("adding_a_model.md", "adding_data.md"))
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGES, re.M | re.S))
 FILE = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", re.M | re.S)
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.M | re.S)
 
@@ -40,7 +41,7 @@ def follow(section: str, folder: Path) -> list[str]:
 
 
 def run(arguments: list[str], folder: Path) -> str:
-    result = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
+    result = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -51,7 +52,7 @@ def history(run: Path) -> list[dict]:
 
 @pytest.fixture(autouse=True)
 def this_package(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(PAGE.parents[1]) + os.pathsep + os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT) + os.pathsep + os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -94,9 +95,21 @@ def test_a_dual_encoder_trains(workplace):
     assert (workplace / "runs" / "matching" / "best" / "tokenizer.json").is_file()
 
 
+@pytest.mark.slow
+def test_a_reader_a_format_and_a_metric_are_known_to_the_commands(workplace):
+    follow("Data for the examples", workplace)
+    follow("A reader", workplace)
+    annotations = json.loads((workplace / "references.json").read_text())["annotations"]
+    assert len(annotations) == 20 and all(entry["caption"].islower() for entry in annotations)
+    converted, inspected = follow("A format of feature files", workplace)
+    assert "4 images" in converted and "no problem found" in inspected
+    (scored,) = follow("A metric", workplace)
+    assert 0.5 < float(re.search(r"^length_ratio +([\d.]+)$", scored, re.M)[1]) < 2
+
+
 def test_every_section_with_files_is_run():
-    assert {title for title, text in SECTIONS.items() if FILE.findall(text)} == {
-        "A classifier",
-        "A captioner",
-        "A dual encoder",
-    }
+    models, data = (
+        ("A classifier", "A captioner", "A dual encoder"),
+        ("A reader", "A format of feature files", "A metric"),
+    )
+    assert {title for title, text in SECTIONS.items() if FILE.findall(text)} == {*models, *data}

@@ -21,7 +21,6 @@ from tests.test_dying import OTHER_TASKS, outcome
 from tests.training.test_loop import same_weights, scores
 
 ROOT = Path(__file__).parents[1]
-EXAMPLE = ROOT / "examples" / "train_captioning.py"
 pytestmark = pytest.mark.slow
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
@@ -100,15 +99,6 @@ def test_several_processes_do_what_one_does(tmp_path):
         printed, _ = succeed(*command, "--batch-size", 2, "--output", file, *extra)
         outputs.append((json.loads(file.read_text()), json.loads(printed)))
     assert outputs[0] == outputs[1]
-
-
-def test_the_example_uses_both_processes(tmp_path):
-    config = write_config(tmp_path, training={"epochs": 1})
-    output, errors = succeed(EXAMPLE, "--config", config, "--num-processes", 2, "training.seed=3")
-    assert "on 2 processes" in errors
-    assert json.loads(output)["cider_d"] >= 0
-    captions = json.loads((tmp_path / "run" / "captions_test.json").read_text())
-    assert len({result["image_id"] for result in captions}) == len(captions) == 6
 
 
 VICTIMS = {"launcher": ("0", "getppid"), "process 0": ("0", "getpid"), "process 1": ("1", "getpid")}

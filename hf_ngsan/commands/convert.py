@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from ..data.annotations import FORMATS as ANNOTATION_FORMATS
-from ..data.formats import BOX_ORDERS, FORMATS
+from ..data.annotations import ANNOTATION_FORMATS
+from ..data.formats import BOX_ORDERS, FEATURE_FORMATS
 from .arguments import add_shared, pick, print_skipped, user_path
 
 SUMMARY = """Convert files of features or captions into a dataset.
@@ -24,7 +24,7 @@ annotations, converted alone or joined with features: captions, splits and sizes
   vqa-v2         questions and annotations of VQA v2, converted alone
 
 The same command continues a conversion that was killed.""".format(
-    "\n".join(f"  {entry.name:14} {entry.summary}" for entry in FORMATS.values()),
+    "\n".join(f"  {entry.name:14} {entry.summary}" for entry in FEATURE_FORMATS.values()),
     "\n".join(f"  {entry.name:14} {entry.summary}" for entry in ANNOTATION_FORMATS.values()),
 )
 
@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("inputs", nargs="+", type=user_path, metavar="INPUT", help="files or folders of features and annotations")
     add_shared(parser, "--output", required=True, metavar="DIR", help="new folder")
-    add("--from", dest="source_format", choices=list(FORMATS), help="format of the inputs, listed below (recognised)")
+    listed = "format of the inputs, listed below (recognised)"
+    add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help=listed)
     add_shared(parser, "--dtype", "--grid-size", "--skip-errors")
     add("--boxes", choices=BOX_ORDERS, default="xyxy", help="order of the boxes, in pixels or not (%(default)s)")
     add("--split", metavar="NAME", help="value of the column 'split' if the annotations have none: train, test, ...")

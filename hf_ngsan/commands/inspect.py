@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..data.formats import FORMATS
+from ..data.formats import FEATURE_FORMATS
 from ..io.packaged import folder_of_packaged
 from .arguments import check_files, check_outputs, pick, user_path, whole_number
 
@@ -21,7 +21,7 @@ The command reads all data and compares files with their checksums; the exit cod
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
-    add("--from", dest="source_format", choices=list(FORMATS), help="format of features (recognised)")
+    add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help="format of features (recognised)")
     add("--figure", type=user_path, metavar="FILE", help="draw the boxes of an image and its captions")
     add("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (the first)")
     add("--images", type=user_path, metavar="DIR", help="with --figure: folder of images, if the data have none")

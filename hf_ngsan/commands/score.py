@@ -3,9 +3,9 @@
 import argparse
 import json
 
+from ..metrics.registry import DEFAULT_METRICS, METRICS
 from .arguments import check_outputs, load_on_device, user_path
 
-DEFAULT_METRICS = ("cider_d", "bleu", "rouge_l", "cider")
 SUMMARY = "Score captions in a COCO result file against references."
 EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json
@@ -24,9 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     predictions.add_argument("--compare", nargs=2, type=user_path, metavar=("A.json", "B.json"), help=compared)
     captions = "COCO captions of the same split, or JSON lines"
     parser.add_argument("--references", required=True, type=user_path, metavar="CAPTIONS.json", help=captions)
-    add, known = parser.add_argument, (*DEFAULT_METRICS, "meteor")
-    metrics = "metrics to compute (%(default)s)"
-    add("--metrics", nargs="+", choices=known, default=[*DEFAULT_METRICS], metavar="METRIC", help=metrics)
+    add, metrics = parser.add_argument, f"metrics to compute, of {', '.join(METRICS)} (%(default)s)"
+    add("--metrics", nargs="+", choices=METRICS, default=[*DEFAULT_METRICS], metavar="METRIC", help=metrics)
     add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore by this model")
     add("--image-folder", type=user_path, metavar="DIR", help="images, by their names in the file of references")
     add("--truncate-captions", action="store_true", help="cut captions that are too long for --clip-score (refused)")

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
 
         from ..serving import BoundedServer, ServingLimits, create_app
     except ImportError:
-        raise ValueError('hf-ngsan serve needs FastAPI and uvicorn: pip install "hf-ngsan[serve]".') from None
+        raise ValueError('hf-ngsan serve needs Starlette and uvicorn: pip install "hf-ngsan[serve]".') from None
     from ..loading.models import reads_images
     from ..loading.pipelines import CaptioningPipeline
     from ..serving.hosts import OwnHosts, listen

@@ -4,6 +4,10 @@ from .contract import check_dataset as check_dataset
 from .contract import check_row as check_row
 from .contract import clamp_boxes as clamp_boxes
 from .errors import DataError as DataError
+from .formats import FeatureFormat as FeatureFormat
+from .formats import register_format as register_format
+from .formats.layouts import FeatureSource as FeatureSource
+from .formats.layouts import VisualRecord as VisualRecord
 from .images.loading import reads_files as reads_files
 from .images.loading import shuffle_buffer_of as shuffle_buffer_of
 from .parallel_text import load_parallel as load_parallel

@@ -41,7 +41,7 @@ class AnnotatedImage:
         return replace(self, name=name, captions=captions, split=split, size=size)
 
 
-def read_records(
+def parse_records(
     records: Iterable[Record], read: Callable[[Record], Any], key: Callable[[Any], object], skipped: list[dict] | None
 ) -> Iterator[tuple[Record, Any]]:
     """Yields records and what `read` makes of them, of which `key` must be unique; others are skipped or refused."""
@@ -153,7 +153,7 @@ class AnnotationFormat(NamedTuple):
 
 
 KARPATHY = "Karpathy's split files of COCO, Flickr8k and Flickr30k"
-FORMATS = {
+ANNOTATION_FORMATS = {
     layout.name: layout
     for layout in (
         AnnotationFormat("karpathy", KARPATHY, is_karpathy, karpathy_records, read_karpathy_image),
@@ -165,15 +165,15 @@ FORMATS = {
 
 def annotation_format(document: object, path: Path) -> AnnotationFormat:
     """Returns the format of a JSON document; raises a DataError if it has none."""
-    for layout in FORMATS.values():
+    for layout in ANNOTATION_FORMATS.values():
         if layout.fits(document):
             return layout
-    known = "; ".join(f"{layout.name}: {layout.summary}" for layout in FORMATS.values())
+    known = "; ".join(f"{layout.name}: {layout.summary}" for layout in ANNOTATION_FORMATS.values())
     raise DataError(f"{path} is JSON of no known format; there are {known}.")
 
 
 class Annotations:
-    """The annotations of a conversion by image; see [`read_records`] for `skipped`."""
+    """The annotations of a conversion by image; see [`parse_records`] for `skipped`."""
 
     def __init__(self, paths: Iterable[Path], skipped: list[dict] | None) -> None:
         self.paths = list(paths)
@@ -181,7 +181,7 @@ class Annotations:
         for path in self.paths:
             document = read_json(path)
             layout = annotation_format(document, path)
-            for _, image in read_records(layout.records(document, path), layout.read, attrgetter("key"), skipped):
+            for _, image in parse_records(layout.records(document, path), layout.read, attrgetter("key"), skipped):
                 images[image.key] = images[image.key].with_more(image) if image.key in images else image
         self.images = list(images.values())
         self.has_captions = any(image.captions is not None for image in self.images)

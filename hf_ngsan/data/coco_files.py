@@ -114,10 +114,8 @@ def match_results(
     by_text = {str(image_id): captions for image_id, captions in references.items()}
     unknown = [image_id for image_id in results if str(image_id) not in by_text]
     if unknown:
-        raise DataError(
-            f"{results_path} has {len(unknown)} image(s) without captions in {references_path}, such as "
-            f"{', '.join(map(str, unknown[:5]))}; check that both are of the same split."
-        )
+        problem = f"{results_path} has {len(unknown)} image(s) without captions in {references_path}"
+        raise DataError(f"{problem}: {', '.join(map(str, unknown[:5]))}; check that both are of the same split.")
     image_ids = sorted(results, key=id_order)
     return image_ids, [results[key] for key in image_ids], [by_text[str(key)] for key in image_ids]
 
@@ -236,6 +234,4 @@ def read_values(path: str | os.PathLike) -> list[tuple[int, object]]:
                 values.append((number, json.loads(line)))
         return values
     except ValueError as error:
-        raise DataError(
-            f"{path} is not valid JSON (from line {number}: {error}); if it was cut, get it again."
-        ) from None
+        raise DataError(f"{path} is not valid JSON (from line {number}: {error}); get it again.") from None

@@ -68,7 +68,7 @@ class CaptionCollator:
             return {}
         if self.augment is not None:
             rows = [self.augment(row, self.epoch) for row in rows]
-        captions = [captions_of(row) for row in rows]
+        captions = [captions_in_row(row) for row in rows]
         chosen = self.choose_captions(rows, captions)
         batch = self.processor(
             **(visual_arguments(rows) if self.with_images else {}),
@@ -98,7 +98,7 @@ class CaptionCollator:
         return [*sorted(range(number), key=keys.__getitem__)[:each]]
 
 
-def captions_of(row: Row) -> Sequence[str]:
+def captions_in_row(row: Row) -> Sequence[str]:
     captions = row.get("captions") if row.get("captions") is not None else row.get("caption")
     if captions is None:
         return []
@@ -121,10 +121,8 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
     if any(having) and not all(having):
         missing = rows[having.index(False)].get("image_id")
         raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch have.")
-    return {
-        "visual_features": [np.asarray(row["visual_features"]) for row in rows],
-        "visual_boxes": [np.asarray(box) for box in boxes] if all(having) else None,
-    }
+    features = [np.asarray(row["visual_features"]) for row in rows]
+    return {"visual_features": features, "visual_boxes": list(map(np.asarray, boxes)) if all(having) else None}
 
 
 def pick(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:

@@ -23,7 +23,7 @@ from .annotations import Annotations, listing
 from .coco_files import read_json
 from .errors import DataError
 from .formats import open_sources
-from .formats.layouts import Entry, Source
+from .formats.layouts import Entry, FeatureSource
 from .formats.rows import FORMAT, ConversionPlan, LeftOutError, RowMaker
 from .question_answering import COLUMNS, columns_of, is_answers, is_questions, read_questions
 
@@ -121,7 +121,7 @@ def is_annotation(path: Path) -> bool:
     return path.suffix.lower() == ".json" and path.is_file()
 
 
-def key_of_inputs(sources: Sequence[Source], annotations: Annotations, *options: object) -> str:
+def key_of_inputs(sources: Sequence[FeatureSource], annotations: Annotations, *options: object) -> str:
     digest = hashlib.sha256(json.dumps([FORMAT, *options]).encode())
     for path in [*(source.path for source in sources), *annotations.paths]:
         status = path.stat()

@@ -25,8 +25,7 @@ from .saved import refuse_changed_shards
 from .vocabulary import words_of
 
 MIN_COUNT = 5
-PROBLEM = "first problem"
-"""Beginning of the line that names it."""
+PROBLEM = "first problem"  # beginning of the line that names it
 SAMPLE = ("image_id", "image", "visual_boxes", "captions", "width", "height")
 SPREADS = {
     "regions": "regions, cells or frames an image",
@@ -101,9 +100,9 @@ class Findings:
             lines.append(f"feature dimension: {', '.join(map(str, self.feature_sizes))}")
         lines += [f"{SPREADS[name]}: {spread_of(counts)}" for name, counts in self.spreads.items() if counts]
         if self.spreads["captions"]:
-            of_training = self.counts.get("train")
-            counts = sum(self.counts.values(), Counter()) if of_training is None else of_training
-            where = "captions" if of_training is None else "training captions"
+            training_counts = self.counts.get("train")
+            counts = sum(self.counts.values(), Counter()) if training_counts is None else training_counts
+            where = "captions" if training_counts is None else "training captions"
             number = sum(count >= MIN_COUNT for count in counts.values())
             lines.append(f"vocabulary: {number} words seen {MIN_COUNT} times in {where}")
         lines += [f"note: {note}" for note in self.notes]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from datasets import Dataset, Features, Image, List, Value
 
-from .prepared import Rows, fingerprint, prepare
+from .prepared import Rows, prepare
 from .scenes import BACKGROUND, MAX_SCENES, OVERSAMPLING, PAINT, SPLITS, outline, size_of_split
 from .scenes.relations import COLOURS, SHAPES
 
@@ -134,8 +134,8 @@ def load_moving_scenes(
             frames = draw_clip(clip, num_frames, image_size)
             yield {"image_id": place * MAX_SCENES + index, "frames": frames, "captions": clip.captions, **stated}
 
-    key = fingerprint("moving_scenes", split, number, seed, num_frames, image_size)
-    return prepare("moving_scenes", key, split, lambda: Rows(features, rows(), number))
+    settings = (number, seed, num_frames, image_size)
+    return prepare("moving_scenes", 1, split, settings, lambda: Rows(features, rows(), number))
 
 
 def action_of(caption: str) -> str | None:

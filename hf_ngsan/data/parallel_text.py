@@ -8,7 +8,7 @@ from datasets import Dataset, Features, Value
 from .annotations import listing
 from .errors import DataError
 from .images.sources import open_split
-from .prepared import Rows, fingerprint, prepare
+from .prepared import Rows, prepare
 from .readers import find_files
 
 SIDES = ("source", "target")
@@ -32,13 +32,11 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
             numbers of lines, text is not UTF-8, or no pair is left.
     """
     if not source or not target or source == target:
-        raise DataError(
-            f"parallel:{place} names no two languages; write parallel:{place},source=LANGUAGE,target=LANGUAGE."
-        )
+        raise DataError(f"parallel:{place} needs two languages: parallel:{place},source=LANGUAGE,target=LANGUAGE.")
     name, folder = f"{place}, split {split}", Path(place)
     if folder.is_dir() and any(file.suffix[1:] in (source, target) for file in folder.iterdir()):
         files = find_files(folder, split, f"*.{source}", f"*.{target}")
-        return prepare("parallel", fingerprint("parallel", *files), split, lambda: pairs_of(files, name))
+        return prepare("parallel", 1, split, files, lambda: pairs_of(files, name))
     dataset, numbers = open_split(place, split)
     flat = dataset.flatten()
     candidates = ([f"{prefix}{language}" for language in (source, target)] for prefix in ("", "translation."))
@@ -49,8 +47,8 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
     columns = flat.select_columns(names).rename_columns(dict(zip(names, SIDES, strict=True))).with_format(None)
     columns = columns if numbers is None else columns.select(numbers)
     sides = [[text or "" for text in columns[side]] for side in SIDES]
-    key = fingerprint("parallel", columns._fingerprint)
-    return prepare("parallel", key, split, lambda: without_empty(list(zip(*sides, strict=True)), name))
+    parts = [columns._fingerprint]
+    return prepare("parallel", 1, split, parts, lambda: without_empty(list(zip(*sides, strict=True)), name))
 
 
 def pairs_of(files: Sequence[Path], name: str) -> Rows:

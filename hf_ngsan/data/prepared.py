@@ -1,7 +1,11 @@
-"""Prepared datasets: written once to the cache, then memory-mapped, under a key of everything they depend on."""
+"""Prepared datasets: written once to the cache, then memory-mapped, under a key of everything they depend on.
+
+The key has a version of the code, which each reader gives: raise it when the reader makes other rows of the same files.
+"""
 
 import hashlib
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,23 +17,18 @@ from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 from tqdm.auto import tqdm
 
-from ..io.folders import turn_to_write, write_folder_atomically
+from ..io.files import sha256
+from ..io.folders import remove, turn_to_write, write_folder_atomically
 from .contract import with_arrays
 from .errors import DataError
 
 
 def fingerprint(*parts: Any) -> str:
-    """Returns a key of JSON values, of the content of files (`Path`), and of the code that prepares data."""
-    code = sorted(Path(__file__).parent.rglob("*.py"))
-    digest = hashlib.sha256(b"".join(map(file_digest, code)))
+    """Returns a key of JSON values, and of the content of files (`Path`)."""
+    digest = hashlib.sha256()
     for part in parts:
-        digest.update(file_digest(part) if isinstance(part, Path) else json.dumps(part).encode() + b"\0")
+        digest.update(json.dumps(sha256(part) if isinstance(part, Path) else part).encode() + b"\0")
     return digest.hexdigest()[:32]
-
-
-def file_digest(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 @dataclass
@@ -47,14 +46,20 @@ def cache_directory() -> Path:
     return Path(datasets.config.HF_DATASETS_CACHE) / "hf_ngsan"
 
 
-def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Dataset:
+def prepare(kind: str, version: int, split: str, parts: Sequence[Any], make: Callable[[], Rows]) -> Dataset:
     """Loads a prepared dataset, memory-mapped, or writes it first, whole or not at all; other processes wait meanwhile.
 
-    `key` is the `fingerprint` of all that the data depend on. Notes of the rows become warnings at every loading.
+    Args:
+        kind: name of the reader.
+        version: of its code; datasets that an earlier version prepared are removed when one is written.
+        split: name of the split.
+        parts: all else that the rows depend on: JSON values, and files by their `Path`.
+        make: returns the rows; their notes become warnings at every loading.
     """
-    directory = cache_directory() / f"{kind}-{key}"
+    directory = cache_directory() / f"{kind}-{version}-{fingerprint(split, *parts)}"
     with turn_to_write(directory) as is_missing:
         if is_missing:
+            remove_earlier_versions(kind, version)
             content, title = make(), f"preparing {kind} {split}"
             write_folder_atomically(directory, lambda folder: write_rows(folder, content, title), manifest=False)
     for note in json.loads((directory / "notes.json").read_text(encoding="utf-8")):
@@ -63,6 +68,13 @@ def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Datase
     if not len(rows):
         raise DataError(f"There are no rows of {kind}, split {split}, that have all they need; check its files.")
     return with_arrays(rows)
+
+
+def remove_earlier_versions(kind: str, version: int) -> None:
+    for place in cache_directory().glob(f"{kind}-*"):
+        name = re.fullmatch(rf"{kind}-(?:(\d+)-)?[0-9a-f]{{32}}(\.lock)?", place.name)
+        if name and int(name[1] or 0) < version:
+            remove(place)
 
 
 def write_rows(folder: Path, content: Rows, description: str) -> None:

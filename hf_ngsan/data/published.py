@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Value
 
-from .annotations import CAPTIONS_OF_VATEX, listing, read_records, read_video, vatex_records
+from .annotations import CAPTIONS_OF_VATEX, listing, parse_records, read_video, vatex_records
 from .coco_files import Record, in_order, known_id, read_json, records_by_id, records_of
 from .contract import ROUNDING, caption_features, check_features, clamp_boxes, widening_note
 from .errors import DataError, naming_damage
-from .formats import FORMATS
-from .formats.layouts import Source
+from .formats import FEATURE_FORMATS
+from .formats.layouts import FeatureSource
 from .images import OwnFiles
-from .prepared import Rows, fingerprint, prepare
+from .prepared import Rows, prepare
 from .readers import find_files
 
 NAMES_IN_FILES = {"validation": "val", "test": "public_test"}  # words in the names of VATEX's caption files
@@ -44,8 +44,8 @@ def load_coco_layout(directory: str, split: str) -> Dataset:
         DataError: a file is missing, or a field of it is missing or wrong.
     """
     instances, captions = find_files(Path(directory), split, "instances_*.json", "captions_*.json")
-    key = fingerprint("coco-layout", split, str(instances), instances, captions)
-    return prepare("coco-layout", key, split, lambda: read_layout(instances, captions, split))
+    parts = [str(instances), instances, captions]
+    return prepare("coco-layout", 1, split, parts, lambda: read_layout(instances, captions, split))
 
 
 def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
@@ -89,10 +89,9 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
     notes = []
     without_boxes, without_captions = len(sizes.keys() - indices.keys()), len(sizes.keys() - captions.keys())
     if without_boxes or without_captions:
-        notes.append(
-            f"{instances_path}: {len(sizes) - len(image_ids)} of {len(sizes)} images were left out"
-            f" ({without_boxes} without a box, {without_captions} without a caption)."
-        )
+        lacks = f"{without_boxes} without a box, {without_captions} without a caption"
+        number = f"{len(sizes) - len(image_ids)} of {len(sizes)} images"
+        notes.append(f"{instances_path}: {number} were left out ({lacks}).")
     if blank:
         notes.append(f"{captions_path}: {blank} captions without a word were left out.")
     if clipped:
@@ -124,23 +123,23 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
         raise DataError(f"vatex:{directory} has no language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}.")
     folder = Path(directory)
     pattern = f"*{NAMES_IN_FILES.get(split, split)}*.json"
-    own = OwnFiles(folder)
-    files = [Path(own.find(name, str(folder))) for name in sorted(glob(pattern, root_dir=folder))]
+    own_files = OwnFiles(folder)
+    files = [Path(own_files.find(name, str(folder))) for name in sorted(glob(pattern, root_dir=folder))]
     if len(files) != 1:
         listed = ", ".join(file.name for file in files or sorted(folder.glob("*.json"))) or "none"
         raise DataError(f"{folder} must have one caption file {pattern} for the split {split!r}; there are {listed}.")
     [captions] = files
     records = vatex_records(read_json(captions), captions)
     read = partial(read_video, language=language)
-    videos = {video.name: video.captions for _, video in read_records(records, read, attrgetter("key"), None)}
-    source = FORMATS["vatex"].open(folder)
+    videos = {video.name: video.captions for _, video in parse_records(records, read, attrgetter("key"), None)}
+    source = FEATURE_FORMATS["vatex"].open(folder)
     states = [(file, (folder / file).stat()) for name, file in sorted(source.names) if name in videos]
     stamps = [(file, state.st_size, state.st_mtime_ns) for file, state in states]
-    key = fingerprint("vatex", language, str(folder.absolute()), stamps, captions)
-    return prepare("vatex", key, split, lambda: rows_of_videos(source, captions, videos))
+    parts = [language, str(folder.absolute()), stamps, captions]
+    return prepare("vatex", 1, split, parts, lambda: rows_of_videos(source, captions, videos))
 
 
-def rows_of_videos(source: Source, captions: Path, videos: dict[str, tuple[str, ...]]) -> Rows:
+def rows_of_videos(source: FeatureSource, captions: Path, videos: dict[str, tuple[str, ...]]) -> Rows:
     files = dict(source.names)
     present = [(place, name) for place, name in enumerate(videos) if name in files]
     missing = [name for name in videos if name not in files]

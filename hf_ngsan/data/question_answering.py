@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, Image, List, Value
 
-from .annotations import has_any, listing, read_records, refuse_record
+from .annotations import has_any, listing, parse_records, refuse_record
 from .coco_files import Record, read_json, read_json_lines, records_of
 from .contract import lists_of_vectors
 from .errors import DataError, naming_damage
 from .images import OwnFiles
-from .prepared import Rows, fingerprint, prepare
+from .prepared import Rows, prepare
 from .readers import names_of_split
 from .saved import load_saved
 
@@ -29,6 +29,9 @@ WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3  # of a picture of NL
 KINDS = ("square", "circle", "triangle", "box")
 COLOURS = {"Black": "black", "Yellow": "yellow", "#0099ff": "blue"}
 SIZES = {10: "small", 20: "medium", 30: "large"}
+BLANK_FEATURE = np.zeros((1, len(KINDS) + len(COLOURS) + len(SIZES)), np.float32)
+BLANK_REGION = BLANK_FEATURE, np.array([[0, 0, 1, 1]], np.float32), ["picture"]
+"""Feature, box and name of one region without content: the whole picture."""
 PART = re.compile(r"(?P<name>.+?)(?P<sign>[/-])(?P<directory>\d+)")
 IDENTIFIER = re.compile(r"(\d{1,9})-(\d{1,3})")
 COLUMNS = {
@@ -51,8 +54,8 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_error
     if features is None:
         raise DataError(f"vqa:{directory} names no features; write vqa:{directory},features=DIR.")
     files = find_question_files(Path(directory), split)
-    key = fingerprint("vqa", split, skip_errors, *map(str, files), *files)
-    questions = prepare("vqa", key, split, lambda: question_rows(files, split, skip_errors))
+    parts = [skip_errors, *map(str, files), *files]
+    questions = prepare("vqa", 1, split, parts, lambda: question_rows(files, split, skip_errors))
     images = load_saved(features, None)
     questions = with_rows_of_images(questions, images, features, skip_errors)
     joined = WithImages(images.remove_columns([name for name in images.column_names if name in questions.column_names]))
@@ -61,16 +64,14 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_error
 
 def find_question_files(directory: Path, split: str) -> list[Path]:
     name = NAMES_OF_SPLITS.get(split, split)
-    own, patterns = OwnFiles(directory), ("*questions.json", "*annotations.json")
+    own_files, patterns = OwnFiles(directory), ("*questions.json", "*annotations.json")
     known = [sorted(directory / name for name in glob(pattern, root_dir=directory)) for pattern in patterns]
     questions, answers = ([file for file in files if f"_{name}_" in f"_{file.name}"] for files in known)
     if len(questions) != 1 or len(answers) > 1:
         listed = ", ".join(file.name for files in known for file in files) or "none"
-        raise DataError(
-            f"{directory} must have one file *_{name}_questions.json for the split {split!r}, and one of annotations"
-            f" at most; there are {listed}."
-        )
-    return [Path(own.find(file.name, str(directory))) for file in questions + answers]
+        needed = f"one file *_{name}_questions.json for the split {split!r}, and one of annotations at most"
+        raise DataError(f"{directory} must have {needed}; there are {listed}.")
+    return [Path(own_files.find(file.name, str(directory))) for file in questions + answers]
 
 
 def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
@@ -99,9 +100,8 @@ def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip
     places = np.array([rows.get(image_id, -1) for image_id in image_ids], dtype=np.int64)
     if len(missing := np.flatnonzero(places < 0)):
         ids = dict.fromkeys(image_ids[row] for row in missing)
-        lack = (
-            f"{len(missing)} of {len(places)} questions are of images without features in {features} ({listing(ids)})"
-        )
+        number = f"{len(missing)} of {len(places)} questions"
+        lack = f"{number} are of images without features in {features} ({listing(ids)})"
         if not skip_errors or len(missing) == len(places):
             raise DataError(f"{lack}; add them, or leave these questions out with skip_errors=true.")
         warnings.warn(f"{lack}; they were left out.", stacklevel=4)
@@ -136,7 +136,7 @@ def read_file(path: Path, skipped: list[dict] | None) -> tuple[bool, dict[int, t
     document = read_json(path)
     has_answers = is_answers(document)
     records = records_of(document, "annotations" if has_answers else "questions", path)
-    rows = read_records(records, read_answers if has_answers else read_question, itemgetter("question_id"), skipped)
+    rows = parse_records(records, read_answers if has_answers else read_question, itemgetter("question_id"), skipped)
     return has_answers, {row["question_id"]: (record, row) for record, row in rows}
 
 
@@ -147,9 +147,9 @@ def read_questions(paths: Sequence[Path], skipped: list[dict] | None) -> list[di
     answers: dict[int, tuple[Record, dict]] = {}
     has_answers = False
     for path in paths:
-        of_answers, rows = read_file(path, skipped)
-        has_answers |= of_answers
-        (answers if of_answers else questions).update(rows)
+        holds_answers, rows = read_file(path, skipped)
+        has_answers |= holds_answers
+        (answers if holds_answers else questions).update(rows)
     for number, (record, answer) in list(answers.items()):
         _, question = questions.get(number, (record, {}))
         if question.get("image_id") != answer["image_id"]:
@@ -198,8 +198,9 @@ def load_nlvr(
     are added.
     """
     file, sign, part = find_part(Path(directory), split)
-    key = fingerprint("nlvr", split, str(file.absolute()), positions, regions, images, file)
-    return prepare("nlvr", key, split, lambda: statement_rows(file, split, sign, part, positions, regions, images))
+    settings = (positions, regions, images)
+    parts = [str(file.absolute()), *settings, file]
+    return prepare("nlvr", 1, split, parts, lambda: statement_rows(file, split, sign, part, *settings))
 
 
 def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
@@ -222,7 +223,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
     if not records:
         raise DataError(f"{file} has no examples in the split {split!r}; its directories are numbers such as 0.")
     feature_size = len(KINDS) + len(COLOURS) + len(SIZES) + 4 * positions
-    own = OwnFiles(file.parent)
+    own_files = OwnFiles(file.parent)
     columns = {name: COLUMNS[name] for name in ("question_id", "image_id", "question", "answers")} | {
         "visual_features": lists_of_vectors(feature_size, "float32"),
         "visual_boxes": lists_of_vectors(4, "float32"),
@@ -241,7 +242,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
                 boxes = record.fields["structured_rep"]
                 if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in ("true", "false"):
                     raise DataError(f"{record.where}: identifier, label or structured_rep is none of NLVR's.")
-                features, places, names = regions_of(boxes) if regions else blank_region()
+                features, places, names = regions_of(boxes) if regions else BLANK_REGION
             number = int(match[1]) * 1000 + int(match[2])
             row = {"question_id": number, "image_id": number, "question": record.string("sentence")}
             row["answers"] = [record.fields["label"]]
@@ -250,7 +251,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
             if images:
                 # with the boxes in the order of the structured scene
                 picture = f"images/{record.fields['directory']}/{file.stem}-{match[0]}-0.png"
-                row["image"] = {"bytes": Path(own.find(picture, record.where)).read_bytes(), "path": None}
+                row["image"] = {"bytes": Path(own_files.find(picture, record.where)).read_bytes(), "path": None}
             yield row
 
     return Rows(Features(columns), rows(), len(records))
@@ -275,9 +276,3 @@ def regions_of(boxes: list[list[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarra
         names.append("box")
     sides = np.array([WIDTH, HEIGHT, WIDTH, HEIGHT], dtype=np.float32)
     return features, np.array(corners, dtype=np.float32) / sides, names
-
-
-def blank_region() -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Returns feature, box and name of one region without content: the whole picture."""
-    size = len(KINDS) + len(COLOURS) + len(SIZES)
-    return np.zeros((1, size), dtype=np.float32), np.array([[0, 0, 1, 1]], dtype=np.float32), ["picture"]

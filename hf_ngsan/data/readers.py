@@ -75,8 +75,8 @@ class Reader:
 
     def __post_init__(self) -> None:
         if not self.usage:
-            first = f":{self.source}" if self.source else ""
-            object.__setattr__(self, "usage", self.name + first + ("[,KEY=VALUE,…]" if self.keys else ""))
+            rest = f":{self.source}[,KEY=VALUE,…]" if self.source else "[:KEY=VALUE,…]"
+            object.__setattr__(self, "usage", self.name + (rest if self.keys else f":{self.source}".rstrip(":")))
 
 
 READERS: dict[str, Reader] = {}
@@ -190,9 +190,8 @@ def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
     known = sorted(file.name.removeprefix(start).removesuffix(end) for file in folder.glob(patterns[0]))
     name = find_split(split, known)
     if name is None:
-        raise DataError(
-            f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {', '.join(known) or 'none'}."
-        )
+        listed = ", ".join(known) or "none"
+        raise DataError(f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {listed}.")
     return [Path(OwnFiles(folder).find(pattern.replace("*", name), str(folder))) for pattern in patterns]
 
 
@@ -200,10 +199,8 @@ def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:
     """Divides training rows, at least four, into those to train on and those that choose the best model: every tenth,
     fifth (of fewer than twenty) or other (of fewer than ten)."""
     if len(rows) < MIN_ROWS:
-        raise DataError(
-            f"{name} has no split {VALIDATION!r} and {len(rows)} rows for training, too few to set some aside; add "
-            "some, or train without with data.validation_split=null."
-        )
+        problem = f"{name} has no split {VALIDATION!r} and {len(rows)} rows for training, too few to set some aside"
+        raise DataError(f"{problem}; add some, or train without with data.validation_split=null.")
     every = 10 if len(rows) >= 20 else 5 if len(rows) >= 10 else 2
     chosen = range(every - 1, len(rows), every)
     return rows.select([row for row in range(len(rows)) if row % every != every - 1]), rows.select(chosen)
@@ -215,7 +212,6 @@ for built_in in (
     Reader(
         name="scenes",
         loader="hf_ngsan.data.scenes:load_scenes",
-        usage="scenes[:KEY=VALUE,…]",
         summary="synthetic scenes, made on the spot, e.g. `scenes:size=2000,seed=1`",
         columns=(*REGIONS, "captions", *SIZED),
         keys=dict.fromkeys(("size", "validation", "test", "seed"), int)
@@ -225,7 +221,6 @@ for built_in in (
     Reader(
         name="moving_scenes",
         loader="hf_ngsan.data.moving_scenes:load_moving_scenes",
-        usage="moving_scenes[:KEY=VALUE,…]",
         summary="synthetic clips that the order of their frames tells apart, e.g. `moving_scenes:size=2000,seed=1`",
         columns=("frames", "captions", "action", "object"),
         keys=dict.fromkeys(("size", "validation", "test", "seed", "num_frames", "image_size"), int),
@@ -311,7 +306,6 @@ for built_in in (
         name="nlvr",
         loader="hf_ngsan.data.question_answering:load_nlvr",
         source="DIR",
-        usage="nlvr:DIR[,KEY=VALUE,…]",
         summary="NLVR's statements, true or false, about the items of synthetic pictures; split `dev/5` is the part of"
         " `dev` in directory 5, `dev-5` the rest",
         columns=("question", "answers", *REGIONS, "objects", "width", "height", "split"),

@@ -12,16 +12,18 @@ from typing import Any
 from datasets import Dataset, concatenate_datasets
 
 from ..io.files import is_unchanged
-from ..io.shards import read_records
+from ..io.shards import RECORDS, read_shard_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays, with_whole_arrays
 from .errors import DataError
 from .images import OwnFiles
 from .images.files import MEDIA, with_own_media, with_raster_images
 from .images.sources import is_saved, open_source, open_split
-from .prepared import cache_directory, fingerprint
+from .prepared import cache_directory, fingerprint, remove_earlier_versions
 from .sampler import generator_of
 
 COPIES = "copies"
+CONTRACT_VERSION = 1
+"""Version of the checks of rows; raise it with a new check, so that saved datasets are checked again."""
 
 
 def load_saved(directory: str, split: str | None) -> Dataset:
@@ -32,10 +34,8 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     """
     folder = Path(directory)
     if not is_saved(folder):  # before the stamps of all its files are read
-        raise DataError(
-            f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
-        )
-    passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(folder))}"
+        raise DataError(f"{directory} is not a saved dataset; give a folder that save_to_disk of datasets wrote.")
+    passed = cache_directory() / f"checked-{CONTRACT_VERSION}-{fingerprint(split, stamps_of(folder))}"
     is_checked = os.path.isfile(passed)  # False where the cache cannot be read
     if not is_checked:
         refuse_changed_shards(folder)
@@ -51,26 +51,27 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     dataset = check_dataset(dataset, name=name)
     with contextlib.suppress(OSError):
         passed.parent.mkdir(parents=True, exist_ok=True)
+        remove_earlier_versions("checked", CONTRACT_VERSION)
         passed.touch()
     return with_arrays(dataset)
 
 
 def refuse_changed_shards(directory: Path) -> None:
-    """Raises a DataError for a file that has changed since its size and checksum were recorded."""
-    for record in read_records(directory):
-        file = directory / record.file
+    """Raises a DataError for a file that has changed since its size and checksum were recorded, or is another's."""
+    own_files, where = OwnFiles(directory), str(directory)
+    for place in (directory / RECORDS, *(directory / RECORDS).glob("*.json")):
+        own_files.find(os.path.abspath(place), where)
+    for record in read_shard_records(directory):
+        file = Path(own_files.find(record.file, where))
         if file.is_file() and not is_unchanged(file, record.stamp):
-            raise DataError(
-                f"{file} has changed since its features were written; write them again into another folder."
-            )
+            raise DataError(f"{file} has changed since its features were written; write them into another folder.")
 
 
 def stamps_of(directory: Path) -> list:
     """Returns names, sizes and modification times of a folder's files: they change with its content."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return [str(directory.resolve())] + [
-        [str(path.relative_to(directory)), path.stat().st_size, path.stat().st_mtime_ns] for path in files
-    ]
+    files = [(path, path.stat()) for path in sorted(directory.rglob("*")) if path.is_file()]
+    stamps = [[str(path.relative_to(directory)), state.st_size, state.st_mtime_ns] for path, state in files]
+    return [str(directory.resolve()), *stamps]
 
 
 def copy_folder(features: str | os.PathLike, number: int) -> Path:
@@ -82,8 +83,8 @@ class FeatureCopies:
     --copies N` wrote. The draw depends on the seed, the epoch and the row's `image_id` alone."""
 
     def __init__(self, features: str | os.PathLike, split: str | None, seed: int = 0) -> None:
-        own = OwnFiles(features)
-        places = (own.find(os.path.abspath(copy_folder(features, number)), str(features)) for number in count(1))
+        own_files = OwnFiles(features)
+        places = (own_files.find(os.path.abspath(copy_folder(features, number)), str(features)) for number in count(1))
         folders = list(takewhile(Path.is_dir, map(Path, places)))
         if not folders:
             raise DataError(f"{features} has no copies of its features; make them with hf-ngsan extract --copies.")

@@ -89,16 +89,12 @@ def build_tokenizer(
         else:
             backend.normalizer, backend.pre_tokenizer = plain(language), WORDS
             backend.decoder = joining_words()
-        backend.model = models.WordLevel(frequent_words(backend, texts, min_count), unk_token=UNKNOWN)
+        words, counts = words_by_frequency(backend, texts, min_count)
+        refuse_empty(words, counts, min_count)
+        vocabulary = {word: index for index, word in enumerate([*SPECIAL_TOKENS.values(), *words])}
+        backend.model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
     options = ({} if is_english else {"language": language}) | ({} if units == "words" else {"units": units})
     return with_ends(backend, max_length, options)
-
-
-def frequent_words(backend: Tokenizer, texts: Iterable[str], min_count: int) -> dict[str, int]:
-    """Returns the special tokens and the frequent words of texts, in the order of their ids."""
-    words, counts = words_by_frequency(backend, texts, min_count)
-    refuse_empty(words, counts, min_count)
-    return {word: index for index, word in enumerate([*SPECIAL_TOKENS.values(), *words])}
 
 
 def words_by_frequency(backend: Tokenizer, texts: Iterable[str], min_count: int) -> tuple[list[str], Counter[str]]:
@@ -141,17 +137,14 @@ def with_ends(
 ) -> PreTrainedTokenizerFast:
     """Returns the tokenizer of transformers that encodes text as `<s> tokens </s>`."""
     start, end = special_tokens["bos_token"], special_tokens["eos_token"]
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{start} $A {end}", special_tokens=[(token, backend.token_to_id(token)) for token in (start, end)]
-    )
+    ends = [(token, backend.token_to_id(token)) for token in (start, end)]
+    backend.post_processor = processors.TemplateProcessing(single=f"{start} $A {end}", special_tokens=ends)
     return as_pretrained(backend, max_length, **special_tokens, **options)
 
 
 def refuse_empty(words: Sequence[str], counts: Counter[str], min_count: int) -> None:
     if not words:
-        raise DataError(
-            f"No word is seen {min_count} times among {len(counts)} different words of the text; lower min_count."
-        )
+        raise DataError(f"None of {len(counts)} different words is seen {min_count} times; lower min_count.")
 
 
 def make_tokenizer(
@@ -233,7 +226,6 @@ def build_subword_tokenizer(
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     learn_merges(backend, sentences, vocab_size=vocab_size, initial_alphabet=alphabet)
     end = SPECIAL_TOKENS["eos_token"]
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", special_tokens=[(end, backend.token_to_id(end))]
-    )
+    ends = [(end, backend.token_to_id(end))]
+    backend.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=ends)
     return as_pretrained(backend, max_length, split_special_tokens=True, **SPECIAL_TOKENS)

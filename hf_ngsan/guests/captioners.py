@@ -101,9 +101,9 @@ class Guest:
     @property
     def end_token_id(self) -> int:
         """The token with which captions end."""
-        ends, own = self.model.generation_config.eos_token_id, self.tokenizer.eos_token_id
+        ends, default = self.model.generation_config.eos_token_id, self.tokenizer.eos_token_id
         ends = ends if isinstance(ends, list) else [ends]
-        return own if own in ends or ends == [None] else ends[0]
+        return default if default in ends or ends == [None] else ends[0]
 
     @property
     def start_token_ids(self) -> list[int]:
@@ -147,21 +147,20 @@ class Guest:
         """
         before = self.before_captions(inputs)
         each = len(labels) // len(before)
-        given = {
-            name: value if name == "pixel_values" else value.repeat_interleave(each, dim=0)
-            for name, value in inputs.items()
-        }
+        model_inputs = dict(inputs)
+        for name in inputs.keys() - {"pixel_values"}:
+            model_inputs[name] = inputs[name].repeat_interleave(each, dim=0)
         is_word = labels != IGNORED_LABEL
         before, words = before.repeat_interleave(each, dim=0), labels.masked_fill(~is_word, 0)[:, :-1]
         ids = torch.cat([before, words], dim=1)
         if self.model.config.is_encoder_decoder:
-            return {**given, "decoder_input_ids": ids}
-        known = given.get("attention_mask", torch.ones_like(before))
-        for name in self.beside_words.keys() & given.keys():
-            number = torch.full_like(words, self.beside_words[name], dtype=given[name].dtype)
-            given[name] = torch.cat([given[name], number], dim=1)
+            return {**model_inputs, "decoder_input_ids": ids}
+        known = model_inputs.get("attention_mask", torch.ones_like(before))
+        for name in self.beside_words.keys() & model_inputs.keys():
+            number = torch.full_like(words, self.beside_words[name], dtype=model_inputs[name].dtype)
+            model_inputs[name] = torch.cat([model_inputs[name], number], dim=1)
         mask = torch.cat([known, is_word[:, :-1].to(known.dtype)], dim=1)
-        return {**given, "input_ids": ids, "attention_mask": mask}
+        return {**model_inputs, "input_ids": ids, "attention_mask": mask}
 
 
 class Blip(Guest):
@@ -307,8 +306,8 @@ def guest_of(model: PreTrainedModel, processor: Any) -> Guest:
 def batches(inputs: Iterable[BatchFeature]) -> Iterator[tuple[list[int], BatchFeature]]:
     """Yields places and inputs of single images whose shapes agree, put together, so that none of them is padded."""
     alike: dict[tuple, list[tuple[int, BatchFeature]]] = {}
-    for place, of_image in enumerate(inputs):
-        alike.setdefault(tuple((name, of_image[name].shape) for name in sorted(of_image)), []).append((place, of_image))
+    for place, image in enumerate(inputs):
+        alike.setdefault(tuple((name, image[name].shape) for name in sorted(image)), []).append((place, image))
     for group in alike.values():
         places, parts = zip(*group, strict=True)
         yield list(places), BatchFeature({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
@@ -318,10 +317,10 @@ def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> 
     """Returns inputs of the same shapes on the model's device, and the sequences that `generate` makes of them."""
     settings = guest.model.generation_config
     if "generation_config" not in generate_arguments:  # of BLIP, the part that writes has none of its own
-        own = {name: getattr(settings, name) for name in ("num_beams", "length_penalty", "max_new_tokens")}
+        defaults = {name: getattr(settings, name) for name in ("num_beams", "length_penalty", "max_new_tokens")}
         if "max_length" in generate_arguments:
-            del own["max_new_tokens"]
-        generate_arguments = {name: value for name, value in own.items() if value is not None} | generate_arguments
+            del defaults["max_new_tokens"]
+        generate_arguments = {name: value for name, value in defaults.items() if value is not None} | generate_arguments
     if not (LENGTHS & generate_arguments.keys() or settings.max_new_tokens or settings.max_length):
         # generate() would take the same, and warn at every call
         generate_arguments["max_new_tokens"] = DEFAULT_CAPTION_LENGTH
@@ -395,8 +394,8 @@ class ImageMemory:
         """Lets the model use the memory; `captions_per_image` are the rows of an image that it is given once."""
 
         def remembered(forward: Callable, *args: Any, **kwargs: Any) -> Any:
-            given = [*args, *kwargs.values()]
-            rows = next(len(value) for value in given if torch.is_tensor(value)) * captions_per_image
+            values = [*args, *kwargs.values()]
+            rows = next(len(value) for value in values if torch.is_tensor(value)) * captions_per_image
             if self.output is None:
                 once = {name: self.once(value) for name, value in kwargs.items()}
                 with torch.set_grad_enabled(self.keeps_graph):

@@ -20,6 +20,7 @@ from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel
 from ..io.files import sha256
 from ..models.contrastive_losses import pair_losses
 from ..models.image_processing_captioning import load_image
+from ..models.modeling_vision import cell_boxes
 from ..registry import own_model_types
 
 EXPORTED_SETTINGS = "dual_encoder.json"
@@ -31,6 +32,7 @@ class DualEncoder:
     """A dual encoder of transformers, in evaluation mode, with its processor; the description of any other family."""
 
     padding: ClassVar[str] = "longest"  # of texts
+    cell_boxes = staticmethod(cell_boxes)  # for figures, which import no models
 
     def __init__(self, model: PreTrainedModel, processor: Any) -> None:
         self.model: Any = model
@@ -54,7 +56,7 @@ class DualEncoder:
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Returns the numbers of tokens of texts, special ones included."""
         ids = self.processor.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-        return [len(of_text) for of_text in ids]
+        return [len(token_ids) for token_ids in ids]
 
     def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
         """Returns the inputs of images, read as [`~hf_ngsan.models.image_processing_captioning.load_image`] does."""
@@ -75,7 +77,7 @@ class DualEncoder:
 
     def embedded(self, features_of: Callable, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         parameters = inspect.signature(features_of).parameters.values()
-        names = {given.name for given in parameters if given.kind is not given.VAR_KEYWORD} or inputs.keys()
+        names = {field.name for field in parameters if field.kind is not field.VAR_KEYWORD} or inputs.keys()
         features = features_of(**{name: self.placed(value) for name, value in inputs.items() if name in names})
         return normalize(getattr(features, "pooler_output", features).float(), dim=-1)
 
@@ -123,8 +125,8 @@ class Align(PaddedTexts):
         logits = cosines / self.model.temperature
         image_of, number = is_own.long().argmax(0), torch.arange(logits.shape[1], device=logits.device)
         others = is_own[image_of].index_put((number, number), torch.tensor(False, device=logits.device))
-        of_texts = cross_entropy(logits[image_of], number, others)
-        return (of_texts + cross_entropy(logits.mT, image_of, torch.zeros_like(is_own.mT))) / 2
+        text_losses = cross_entropy(logits[image_of], number, others)
+        return (text_losses + cross_entropy(logits.mT, image_of, torch.zeros_like(is_own.mT))) / 2
 
 
 def cross_entropy(logits: torch.Tensor, targets: torch.Tensor, left_out: torch.Tensor) -> torch.Tensor:
@@ -151,8 +153,9 @@ class BlipRetrieval(DualEncoder):
         return normalize(self.model.vision_proj(states[:, 0]).float(), dim=-1)
 
     def embed_texts(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        given = {name: self.placed(inputs[name]) for name in ("input_ids", "attention_mask")}
-        return normalize(self.model.text_proj(self.model.text_encoder(**given).last_hidden_state[:, 0]).float(), dim=-1)
+        placed = {name: self.placed(inputs[name]) for name in ("input_ids", "attention_mask")}
+        states = self.model.text_encoder(**placed).last_hidden_state
+        return normalize(self.model.text_proj(states[:, 0]).float(), dim=-1)
 
 
 class OwnDualEncoder(DualEncoder):
@@ -233,7 +236,7 @@ class ExportedModel(torch.nn.Module):
 
     def run(self, tower: str, **inputs: torch.Tensor) -> torch.Tensor:
         session = self.sessions[tower]
-        arrays = {given.name: inputs[given.name].cpu().numpy() for given in session.get_inputs()}
+        arrays = {argument.name: inputs[argument.name].cpu().numpy() for argument in session.get_inputs()}
         return torch.from_numpy(session.run(None, arrays)[0])
 
     get_image_features, get_text_features = partialmethod(run, "image"), partialmethod(run, "text")

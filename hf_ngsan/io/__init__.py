@@ -7,8 +7,7 @@ from types import ModuleType
 
 from .messages import type_and_reason
 
-MAX_INTEGER = 2**32 - 1
-"""The largest seed that NumPy takes."""
+MAX_INTEGER = 2**32 - 1  # the largest seed that NumPy takes
 MAX_CAPTION_LENGTH = 4_096
 """Tokens of a caption or a sentence, far above useful values: a larger number is a mistake that would cost memory."""
 DEFAULT_CAPTION_LENGTH = 20

@@ -30,10 +30,8 @@ from .files import TEMPORARY_PREFIX, file_behind, flush_to_disk, sha256
 
 MANIFEST = "manifest.json"
 REPLACED_PREFIX = ".replaced-"
-LOCK_SECONDS = 15
-"""Processes of a killed command hold its lock until they notice its end."""
-AT_FDCWD, RENAME_EXCHANGE = -100, 2
-"""Constants of linux/fcntl.h and linux/fs.h."""
+LOCK_SECONDS = 15  # processes of a killed command hold its lock until they notice its end
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of linux/fcntl.h and linux/fs.h
 
 
 class DamagedFolderError(ValueError):

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 logger = logging.getLogger(__name__)
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-MAX_LENGTH = 2_000
-"""Characters of a message that are shown; it may quote a long value from a file."""
+MAX_LENGTH = 2_000  # characters of a message that are shown; it may quote a long value from a file
 SECONDS_BETWEEN_LINES = 30.0
 
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-MESSAGES = "HF_NGSAN_MESSAGES"
-"""Environment variable: the folder in which each process leaves its error."""
+MESSAGES = "HF_NGSAN_MESSAGES"  # environment variable: the folder in which each process leaves its error
 SECONDS_BETWEEN_LOOKS = 0.2
 SECONDS_TO_END = 2.0  # after one of them has failed
 

@@ -28,8 +28,7 @@ from .files import FileStamp, sha256, temporary_path, write_text_atomically
 from .folders import DamagedFolderError
 
 RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
-ROWS_PER_RECORD_BATCH = 64
-"""Rows that a writer keeps in memory before it writes them."""
+ROWS_PER_RECORD_BATCH = 64  # rows that a writer keeps in memory before it writes them
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class ShardFolder:
 
     def records(self, with_images: bool = False) -> list[ShardRecord]:
         """Returns the complete shards in the order of their rows; a shard with a missing or cut file is incomplete."""
-        records = read_records(self.path, with_images)
+        records = read_shard_records(self.path, with_images)
         sizes = {file.name: file.stat().st_size for file in self.path.glob("shard-*.arrow")}
         return [record for record in records if not record.num_rows or sizes.get(record.file) == record.num_bytes]
 
@@ -100,10 +99,8 @@ class ShardFolder:
         records = self.records()
         missing = set(expected) - {record.name for record in records}
         if missing:
-            raise self.error(
-                f"{len(missing)} shards are missing from {self.path}, {min(missing)} among them; all nodes must share "
-                "that folder. Start again to write them."
-            )
+            problem = f"{len(missing)} shards are missing from {self.path}, such as {min(missing)}"
+            raise self.error(f"{problem}; all nodes must share that folder. Start again to write them.")
         filled = [record for record in records if record.num_rows]
         if not filled:
             self.remove_metadata()
@@ -128,7 +125,7 @@ class ShardFolder:
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
 
 
-def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
+def read_shard_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
     """Returns the records of a folder in the order of the rows, without damaged ones; `images` only if asked for."""
     records = []
     for file in (folder / RECORDS).glob("shard-*.json"):
@@ -143,7 +140,7 @@ def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
 def verify_shards(folder: Path) -> int:
     """Compares all shards of a dataset with their checksums; returns their number, or names a damaged file."""
     names = [entry["filename"] for entry in json.loads((folder / STATE).read_bytes())["_data_files"]]
-    checksums = {record.file: record.sha256 for record in read_records(folder)}
+    checksums = {record.file: record.sha256 for record in read_shard_records(folder)}
     for file in names:
         if not (folder / file).is_file() or sha256(folder / file) != checksums.get(file):
             raise DamagedFolderError(f"{folder} is damaged: {file} or its record is missing or has changed.")

@@ -164,7 +164,7 @@ class GuestCaptioningPipeline(CaptioningPipeline):
         return answers
 
 
-ImageToTextPipeline = CaptioningPipeline  # its public name, that of the task
+ImageToTextPipeline = CaptioningPipeline  # its public name before, kept for a release
 
 
 class ImageTextToTextPipeline(StockPipeline):

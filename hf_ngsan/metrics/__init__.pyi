@@ -6,9 +6,11 @@ from .cider import DocumentFrequency as DocumentFrequency
 from .clip_score import ClipScore as ClipScore
 from .comparison import compare_captions as compare_captions
 from .evaluation import Bleu as Bleu
+from .evaluation import CaptionMetric as CaptionMetric
 from .evaluation import CaptionMetrics as CaptionMetrics
 from .evaluation import Cider as Cider
 from .evaluation import CiderD as CiderD
 from .evaluation import Meteor as Meteor
 from .evaluation import RougeL as RougeL
+from .registry import register_metric as register_metric
 from .tokenization import PTBTokenizer as PTBTokenizer

@@ -59,21 +59,21 @@ class DocumentFrequency:
 
     def __init__(
         self,
-        parents: Sequence[np.ndarray],
-        words: Sequence[np.ndarray],
-        counts: Sequence[np.ndarray],
-        num_documents: int,
+        levels: Sequence[NGramLevel],
+        images: np.ndarray,
         vocabulary: Iterable[str] | None = None,
         eos_token_id: int | None = None,
         ignored_token_ids: Iterable[int] = (),
     ) -> None:
-        self.parents, self.words, self.counts = parents, words, counts
-        self.num_documents = int(num_documents)
+        """Counts documents from the n-grams and the image of each sequence (non-decreasing); see `from_captions`."""
+        self.num_documents = int(starts_of_runs(images).sum())
+        check_num_documents(self.num_documents)
+        self.parents, self.words = [level.parents for level in levels], [level.words for level in levels]
+        self.counts = [count_documents(level.ngrams, images[level.sequences], len(level.words)) for level in levels]
         self.vocabulary = None if vocabulary is None else tuple(vocabulary)
-        self.eos_token_id = eos_token_id
-        self.ignored_token_ids = tuple(ignored_token_ids)
-        self.base = max((int(level.max(initial=0)) for level in words), default=0) + 1
-        self.keys = [p * self.base + w for p, w in zip(parents, words, strict=True)]
+        self.eos_token_id, self.ignored_token_ids = eos_token_id, tuple(ignored_token_ids)
+        self.base = max((int(words.max(initial=0)) for words in self.words), default=0) + 1
+        self.keys = [p * self.base + w for p, w in zip(self.parents, self.words, strict=True)]
 
     @classmethod
     def from_captions(
@@ -94,9 +94,9 @@ class DocumentFrequency:
         """
         rows = []
         for row, image in enumerate(captions):
-            if isinstance(image, str) or not (of_image := list(image)):
+            if isinstance(image, str) or not (image_captions := list(image)):
                 raise ValueError(f"Document frequencies: image {row} needs a list of at least one caption.")
-            rows.append(of_image)
+            rows.append(image_captions)
         flat: list[Any] = [caption for image in rows for caption in image]
         images = np.repeat(np.arange(len(rows)), [len(image) for image in rows])
         strings = sum(isinstance(caption, str) for caption in flat)
@@ -104,25 +104,9 @@ class DocumentFrequency:
             raise ValueError("Document frequencies: give all captions as strings or all as token ids.")
         if strings:
             sequences, vocabulary = encode_words(tokenize(flat, tokenizer))
-            return cls.from_sequences(count_ngrams(sequences), images, vocabulary)
+            return cls(count_ngrams(sequences), images, vocabulary)
         levels = count_ngrams(cut_sequences(flat, eos_token_id, ignored_token_ids))
-        return cls.from_sequences(levels, images, None, eos_token_id, ignored_token_ids)
-
-    @classmethod
-    def from_sequences(
-        cls,
-        levels: Sequence[NGramLevel],
-        images: np.ndarray,
-        vocabulary: Iterable[str] | None = None,
-        eos_token_id: int | None = None,
-        ignored_token_ids: Iterable[int] = (),
-    ) -> DocumentFrequency:
-        """Counts documents from the n-grams and the image of each sequence (non-decreasing); see `from_captions`."""
-        num_documents = int(starts_of_runs(images).sum())
-        check_num_documents(num_documents)
-        counts = [count_documents(level.ngrams, images[level.sequences], len(level.words)) for level in levels]
-        parents, words = [level.parents for level in levels], [level.words for level in levels]
-        return cls(parents, words, counts, num_documents, vocabulary, eos_token_id, ignored_token_ids)
+        return cls(levels, images, None, eos_token_id, ignored_token_ids)
 
     def to_dict(self) -> dict[tuple[str | int, ...], int]:
         """Returns all frequencies as `{(word, ...): number of images}`, for looking at them."""
@@ -163,10 +147,8 @@ class DocumentFrequency:
 def check_num_documents(num_documents: int) -> None:
     """Raises a ValueError where document frequencies would weigh nothing."""
     if num_documents < 2:
-        raise ValueError(
-            f"CIDEr weighs n-grams by the number of images that use them, at least two, not {num_documents}: score "
-            "more images together, or pass document_frequency=DocumentFrequency.from_captions(...) of a larger corpus."
-        )
+        remedy = "score more images together, or pass document_frequency=DocumentFrequency.from_captions(...)"
+        raise ValueError(f"CIDEr weighs n-grams by two images or more, not {num_documents}; {remedy}.")
 
 
 def cider_scores(

@@ -72,10 +72,8 @@ class ClipScore:
         """
         numbers = [len(texts) for texts in references or ()]
         if not len(images) == len(predictions) == len(images if references is None else numbers) > 0 or 0 in numbers:
-            raise ValueError(
-                f"There are {len(predictions)} predictions and {len(images)} images; every image needs one, and "
-                "references if others have some."
-            )
+            problem = f"There are {len(predictions)} predictions and {len(images)} images"
+            raise ValueError(f"{problem}; every image needs one, and references if others have some.")
         captions = self.embed_texts(predictions)
         batches = (images[start : start + self.batch_size] for start in range(0, len(images), self.batch_size))
         seen = np.concatenate([self.embed_images(batch) for batch in batches])
@@ -87,9 +85,9 @@ class ClipScore:
             both = values["clip_score"] + nearest
             product = 2 * values["clip_score"] * nearest
             values["ref_clip_score"] = np.divide(product, both, out=np.zeros_like(both), where=both > 0)
-        scores: dict[str, Any] = {name: float(of_images.mean()) for name, of_images in values.items()}
+        scores: dict[str, Any] = {name: float(image_scores.mean()) for name, image_scores in values.items()}
         if per_image:
-            scores["per_image"] = {name: of_images.tolist() for name, of_images in values.items()}
+            scores["per_image"] = {name: image_scores.tolist() for name, image_scores in values.items()}
         return scores
 
     @torch.inference_mode()
@@ -103,10 +101,8 @@ class ClipScore:
         lengths = [] if self.truncate else self.encoder.lengths(texts)
         for text, length in zip(texts, lengths, strict=False):
             if length > self.encoder.longest_text:
-                raise ValueError(
-                    f"{text!r:.80} has {length} tokens, and the text encoder takes {self.encoder.longest_text}; "
-                    "shorten it, or let long captions be cut with truncate=True (--truncate-captions)."
-                )
+                problem = f"{text!r:.80} has {length} tokens, and the text encoder takes {self.encoder.longest_text}"
+                raise ValueError(f"{problem}; shorten it, or cut long captions: truncate=True (--truncate-captions).")
         batches = (texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size))
         embeddings = [self.encoder.embed_texts(self.encoder.text_inputs(batch)) for batch in batches]
         return torch.cat(embeddings).cpu().double().numpy()

@@ -84,11 +84,11 @@ def compare_captions(
         first, second: one caption an image of each system.
         references: for each image the list of its captions.
     """
-    one, other = (metric.compute(predictions=those, references=references, per_image=True) for those in (first, second))
-    images = [scores.pop("per_image") for scores in (one, other)]
-    comparisons = {name: compare(np.subtract(images[0][name], images[1][name])) for name in one}
+    scores = [metric.compute(predictions=those, references=references, per_image=True) for those in (first, second)]
+    images = [system.pop("per_image") for system in scores]
+    comparisons = {name: compare(np.subtract(images[0][name], images[1][name])) for name in scores[0]}
     corrected = holm([comparison.p_value for comparison in comparisons.values()])
     return {
-        name: ComparedScore(one[name], other[name], comparison, p_holm)
+        name: ComparedScore(scores[0][name], scores[1][name], comparison, p_holm)
         for (name, comparison), p_holm in zip(comparisons.items(), corrected, strict=True)
     }

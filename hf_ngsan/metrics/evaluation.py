@@ -12,6 +12,7 @@ from .cider import DocumentFrequency, check_num_documents, cider_scores
 from .meteor import corpus_statistics, meteor_scores
 from .meteor_english import meteor_folder
 from .ngrams import ORDER, ScoredGroups, WordSequences, starts_of_runs
+from .registry import DEFAULT_METRICS, make_metric
 from .tokenization import TokenizerChoice, encode_words, tokenize
 
 # The public scorer keeps its divisions finite with these two numbers; they show in the last digits of its results.
@@ -29,12 +30,10 @@ class CaptionCorpus:
         self, predictions: Sequence[str], references: Sequence[Sequence[str]], tokenizer: TokenizerChoice = "ptb"
     ) -> None:
         if not len(predictions) or len(predictions) != len(references):
-            raise ValueError(
-                f"There are {len(predictions)} predictions and {len(references)} lists of references; every image needs"
-                " one of either."
-            )
-        for row, of_image in enumerate(references):
-            if isinstance(of_image, str) or not len(of_image) or not all(isinstance(text, str) for text in of_image):
+            numbers = f"{len(predictions)} predictions and {len(references)} lists of references"
+            raise ValueError(f"There are {numbers}; every image needs one of either.")
+        for row, texts in enumerate(references):
+            if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
                 raise ValueError(f"The references of image {row} must be a list of at least one string.")
         self.numbers = np.array([len(image) for image in references])
         flat = tokenize([reference for image in references for reference in image], tokenizer)
@@ -67,7 +66,11 @@ class CaptionMetric(evaluate.Metric):
             for other languages than English, "words-tr" in the lower case of Turkish; an object with `tokenize(list of
             strings)` may take their place; `None` takes text that is tokenized already.
         kwargs: arguments of `evaluate.Metric`.
+
+    A subclass defines `score_corpus`, and `citation`, its paper.
     """
+
+    citation = ""
 
     def __init__(self, tokenizer: TokenizerChoice = "ptb", **kwargs: Any) -> None:
         self.tokenizer: TokenizerChoice = tokenizer
@@ -76,7 +79,7 @@ class CaptionMetric(evaluate.Metric):
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
             description=self.__doc__,
-            citation="Chen et al., Microsoft COCO Captions, arXiv:1504.00325, 2015",
+            citation=self.citation,
             inputs_description=self.compute.__doc__,
             features=datasets.Features(
                 {"predictions": datasets.Value("string"), "references": datasets.List(datasets.Value("string"))}
@@ -117,11 +120,14 @@ class CaptionMetric(evaluate.Metric):
         return result
 
     def score_corpus(self, corpus: CaptionCorpus) -> Scores:
+        """Returns the values of the corpus by name, and those of its images, arrays `(images,)`."""
         raise NotImplementedError
 
 
 class Bleu(CaptionMetric):
     """BLEU-1 to BLEU-4 (Papineni et al., 2002): `bleu_1` ... `bleu_4`; of a corpus from summed counts, not a mean."""
+
+    citation = "Papineni et al., BLEU: a Method for Automatic Evaluation of Machine Translation, ACL 2002"
 
     def score_corpus(self, corpus: CaptionCorpus) -> Scores:
         totals, images = bleu_scores(corpus.groups)
@@ -132,9 +138,11 @@ class Bleu(CaptionMetric):
 class RougeL(CaptionMetric):
     """ROUGE-L (Lin, 2004): `rouge_l`, beta 1.2, the mean over images."""
 
+    citation = "Lin, ROUGE: A Package for Automatic Evaluation of Summaries, 2004"
+
     def score_corpus(self, corpus: CaptionCorpus) -> Scores:
         captions = zip(corpus.predictions, corpus.references, strict=True)
-        images = np.array([rouge_l_score(*of_image) for of_image in captions])
+        images = np.array([rouge_l_score(*image_references) for image_references in captions])
         return {"rouge_l": images.mean()}, {"rouge_l": images}
 
 
@@ -152,6 +160,7 @@ class CiderD(CaptionMetric):
     """
 
     variant: Literal["cider_d", "cider"] = "cider_d"
+    citation = "Vedantam et al., CIDEr: Consensus-based Image Description Evaluation, CVPR 2015"
 
     def __init__(self, document_frequency: DocumentFrequency | None = None, **kwargs: Any) -> None:
         self.document_frequency = document_frequency
@@ -201,6 +210,8 @@ class Meteor(CaptionMetric):
     ```
     """
 
+    citation = "Denkowski and Lavie, Meteor Universal: Language Specific Translation Evaluation, WMT 2014"
+
     def __init__(self, **kwargs: Any) -> None:
         meteor_folder()
         super().__init__(**kwargs)
@@ -216,7 +227,8 @@ class CaptionMetrics(CaptionMetric):
     Args:
         document_frequency: for `cider_d` and `cider`; `None` takes the frequencies of the references, as pycocoevalcap
             does.
-        metrics: which to compute, of "cider_d", "bleu", "rouge_l", "cider", and "meteor", which needs the extra `eval`.
+        metrics: which to compute, of "cider_d", "bleu", "rouge_l", "cider", "meteor", which needs the extra `eval`, and
+            those of [`register_metric`].
         kwargs: arguments of [`CaptionMetric`].
 
     Example:
@@ -238,24 +250,18 @@ class CaptionMetrics(CaptionMetric):
         ValueError: an unknown metric; (from `compute`) bad captions, or a single image without `document_frequency`.
     """
 
-    DEFAULT = ("cider_d", "bleu", "rouge_l", "cider")
+    DEFAULT = DEFAULT_METRICS
 
     def __init__(
         self, document_frequency: DocumentFrequency | None = None, metrics: Sequence[str] = DEFAULT, **kwargs: Any
     ) -> None:
-        makers = {
-            "cider_d": lambda: CiderD(document_frequency),
-            "bleu": Bleu,
-            "rouge_l": RougeL,
-            "cider": lambda: Cider(document_frequency),
-            "meteor": Meteor,
-        }
-        unknown = [name for name in metrics if name not in makers]
-        if unknown:
-            raise ValueError(f"Unknown metric {unknown[0]!r}; choose from {', '.join(makers)}.")
         if "meteor" in metrics and str(kwargs.get("tokenizer")).startswith(("words", "characters")):
             raise ValueError("METEOR has stems, synonyms and paraphrases of English only; leave it out.")
-        self.parts: list[CaptionMetric] = [makers[name]() for name in metrics]
+        self.parts = list(map(make_metric, metrics))
+        for part in self.parts:
+            if isinstance(part, CiderD):
+                part.document_frequency = document_frequency
+        self.citation = "\n".join(dict.fromkeys(part.citation for part in self.parts))
         super().__init__(**kwargs)
 
     def score_corpus(self, corpus: CaptionCorpus) -> Scores:
@@ -275,16 +281,15 @@ def bleu_scores(groups: ScoredGroups) -> tuple[np.ndarray, np.ndarray]:
     close ones.
     """
     # n-grams of each candidate that its references contain, counted as often as in one reference at most
-    found = groups.shared_numbers > 0
-    entries, starts = groups.candidate_entries[found], groups.shared_starts[found]
+    is_shared = groups.shared_numbers > 0
+    entries, starts = groups.candidate_entries[is_shared], groups.shared_starts[is_shared]
     matches = np.zeros((len(groups.images), ORDER))
     if len(entries):
         # The largest count from each start to its end: the even ones of the reductions between all bounds.
-        bounds = np.stack([starts, starts + groups.shared_numbers[found]], axis=1).reshape(-1)
+        bounds = np.stack([starts, starts + groups.shared_numbers[is_shared]], axis=1).reshape(-1)
         most = np.maximum.reduceat(np.append(groups.counts[groups.reference_entries], 0), bounds)[::2]
-        np.add.at(
-            matches, (groups.sequences[entries], groups.orders[entries]), np.minimum(groups.counts[entries], most)
-        )
+        places = groups.sequences[entries], groups.orders[entries]
+        np.add.at(matches, places, np.minimum(groups.counts[entries], most))
     matches = matches[groups.candidates]
     lengths = groups.lengths[groups.candidates]
     guesses = np.maximum(lengths[:, None] - np.arange(ORDER), 0)

@@ -28,8 +28,7 @@ EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
 CHUNK, COVERED = 2**20, 2**40
 """Units of a path's rank: a covered word outweighs any number of chunks, and a chunk any distance."""
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
-WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])
-"""Of the matches of each stage."""
+WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])  # of the matches of each stage
 
 LENGTHS, FUNCTION_WORDS = slice(0, 2), slice(2, 4)
 MATCHES = slice(4, 20)
@@ -80,17 +79,17 @@ class PreparedCaption:
             self.phrase_places.setdefault(phrase, []).append((start, length))
 
 
-def unrivalled(found: list[list[Match]], words: int) -> set[int]:
+def unrivalled(matches_by_place: list[list[Match]], words: int) -> set[int]:
     """Returns the words of the reference that begin a match whose words no other match has."""
-    caption, reference = [0] * words, [0] * len(found)
-    for matches in found:
+    caption, reference = [0] * words, [0] * len(matches_by_place)
+    for matches in matches_by_place:
         for start, length, place, width, _ in matches:
             for word in range(start, start + length):
                 caption[word] += 1
             for word in range(place, place + width):
                 reference[word] += 1
     certain = set()
-    for matches in found:
+    for matches in matches_by_place:
         if len(matches) == 1:
             start, length, place, width, _ = matches[0]
             if max(caption[start : start + length]) == max(reference[place : place + width]) == 1:
@@ -98,10 +97,10 @@ def unrivalled(found: list[list[Match]], words: int) -> set[int]:
     return certain
 
 
-def search(found: list[list[Match]], certain: set[int]) -> list[Match]:
+def search(matches_by_place: list[list[Match]], certain: set[int]) -> list[Match]:
     """Chooses matches by a beam search over the reference; a match that begins at a `certain` word stays."""
     paths: list[Path] = [(0, -1, 0, 0, None, None)]
-    for place, matches in enumerate(found):
+    for place, matches in enumerate(matches_by_place):
         longer: list[Path] = []
         for path in paths:
             rank, end, reference_end, used, last, before = path
@@ -144,7 +143,7 @@ class MeteorScorer:
         phrases_of = self.paraphrases.phrases_of(words_of)
         synsets_of = self.lexicon.synsets_of
         return [
-            PreparedCaption(tuple(words), phrases, {word: found for word in words if (found := synsets_of(word))})
+            PreparedCaption(tuple(words), phrases, {word: synsets for word in words if (synsets := synsets_of(word))})
             for words, phrases in zip(words_of, phrases_of, strict=True)
         ]
 
@@ -152,21 +151,22 @@ class MeteorScorer:
         self, captions: Sequence[PreparedCaption], references: Sequence[Sequence[PreparedCaption]]
     ) -> np.ndarray:
         """Returns the statistics of each caption with the reference where it scores best, float64 `(captions, 23)`."""
-        number = np.array([len(of_caption) for of_caption in references])
-        pairs = ((caption, reference) for caption, own in zip(captions, references, strict=True) for reference in own)
-        found = np.array([self.pair_statistics(*pair) for pair in pairs])
+        number = np.array(list(map(len, references)))
+        images = zip(captions, references, strict=True)
+        pairs = ((caption, reference) for caption, references in images for reference in references)
+        statistics = np.array([self.pair_statistics(*pair) for pair in pairs])
         owners = np.repeat(np.arange(len(number)), number)
-        order = np.lexsort((-meteor_scores(found), owners))  # stable: the first of several best
-        return found[order[np.cumsum(number) - number]]
+        order = np.lexsort((-meteor_scores(statistics), owners))  # stable: the first of several best
+        return statistics[order[np.cumsum(number) - number]]
 
     def align(self, caption: PreparedCaption, reference: PreparedCaption) -> list[Match]:
         """Returns the matches of the alignment, in the order of the reference."""
-        found = self.find_matches(caption, reference)
-        return search(found, unrivalled(found, len(caption.words)))
+        matches = self.find_matches(caption, reference)
+        return search(matches, unrivalled(matches, len(caption.words)))
 
     def find_matches(self, caption: PreparedCaption, reference: PreparedCaption) -> list[list[Match]]:
         """Returns all matches by their first word in the reference, in the order in which the search takes them."""
-        found: list[list[Match]] = []
+        by_place: list[list[Match]] = []
         for place, word in enumerate(reference.words):
             same = caption.word_places.get(word, ())
             matches = [Match(start, 1, place, 1, EXACT) for start in same]
@@ -177,19 +177,19 @@ class MeteorScorer:
                 others = (other for other, theirs in caption.synsets.items() if not synsets.isdisjoint(theirs))
                 places = sorted(start for other in others if other != word for start in caption.word_places[other])
                 matches += [Match(start, 1, place, 1, SYNONYM) for start in places]
-            found.append(matches)
+            by_place.append(matches)
         paraphrases_of = self.paraphrases.paraphrases_of
         for place, length, phrase in sorted(reference.phrases):
             paraphrases = paraphrases_of(phrase)
             for shared in sorted(caption.phrase_places.keys() & paraphrases.keys(), key=paraphrases.__getitem__):
                 for start, width in caption.phrase_places[shared]:
-                    found[place].append(Match(start, width, place, length, PARAPHRASE))
+                    by_place[place].append(Match(start, width, place, length, PARAPHRASE))
         for start, width, phrase in sorted(caption.phrases):
             paraphrases = paraphrases_of(phrase)
             for shared in sorted(reference.phrase_places.keys() & paraphrases.keys(), key=paraphrases.__getitem__):
                 for place, length in reference.phrase_places[shared]:
-                    found[place].append(Match(start, width, place, length, PARAPHRASE))
-        return found
+                    by_place[place].append(Match(start, width, place, length, PARAPHRASE))
+        return by_place
 
     def pair_statistics(self, caption: PreparedCaption, reference: PreparedCaption) -> list[float]:
         function_words = self.lexicon.function_words
@@ -199,11 +199,11 @@ class MeteorScorer:
         chunks = matched = matched_reference = 0
         end = reference_end = -1
         for start, length, place, width, stage in self.align(caption, reference):
-            function, of_reference = sum(in_caption[start : start + length]), sum(in_reference[place : place + width])
+            function, theirs = sum(in_caption[start : start + length]), sum(in_reference[place : place + width])
             matches[4 * stage] += length - function
-            matches[4 * stage + 1] += width - of_reference
+            matches[4 * stage + 1] += width - theirs
             matches[4 * stage + 2] += function
-            matches[4 * stage + 3] += of_reference
+            matches[4 * stage + 3] += theirs
             chunks += (start, place) != (end, reference_end)
             end, reference_end = start + length, place + width
             matched += length

@@ -21,8 +21,7 @@ import numpy as np
 from ..io.files import write_file_atomically
 
 LONGEST_PHRASE = 7
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-"""Of the polynomial, modulo 2**64, of a phrase's word numbers, its key."""
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial, modulo 2**64, of a phrase's word numbers, its key
 
 ENDINGS = (
     *[("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man")],
@@ -47,8 +46,7 @@ RULES = [
 ]
 BLANKS = re.compile(f"[{SPACES}]+")
 LETTER = re.compile(f"[{LETTERS}]")
-PLAIN = re.compile("[A-Za-z0-9 ]*")
-"""Text that the rules leave as it is."""
+PLAIN = re.compile("[A-Za-z0-9 ]*")  # text that the rules leave as it is
 
 IRREGULAR = {
     **{"skis": "ski", "skies": "sky", "dying": "die", "lying": "lie", "tying": "tie", "idly": "idl", "gently": "gentl"},
@@ -244,9 +242,9 @@ class Paraphrases:
     def phrases_of(self, captions: Sequence[Sequence[str]]) -> list[list[tuple[int, int, int]]]:
         """Returns the phrases of each caption that the table has, as `(start, length, number)`."""
         flat = [self.numbers.get(word, 0) for words in captions for word in (*words, "")]
-        found: list[list[tuple[int, int, int]]] = [[] for _ in captions]
+        phrases: list[list[tuple[int, int, int]]] = [[] for _ in captions]
         if not flat:
-            return found
+            return phrases
         first = np.cumsum([0, *(len(words) + 1 for words in captions)])
         owners = np.repeat(np.arange(len(captions)), np.diff(first))
         for length, keys in enumerate(keys_of_phrases(np.array(flat, dtype=np.uint64)), start=1):
@@ -256,8 +254,8 @@ class Paraphrases:
             starts, places = starts[known], places[known]
             rows = owners[starts]
             for row, start, place in zip(rows.tolist(), (starts - first[rows]).tolist(), places.tolist(), strict=True):
-                found[row].append((start, length, place))
-        return found
+                phrases[row].append((start, length, place))
+        return phrases
 
 
 def keys_of_phrases(numbers: np.ndarray) -> Iterator[np.ndarray]:

@@ -177,9 +177,9 @@ class ScoredGroups:
 
         is_candidate = np.zeros(len(self.images), dtype=bool)
         is_candidate[self.candidates] = True
-        of_candidate = is_candidate[self.sequences]
-        self.candidate_entries = np.flatnonzero(of_candidate)
-        self.reference_entries = np.flatnonzero(~of_candidate)
+        in_candidate = is_candidate[self.sequences]
+        self.candidate_entries = np.flatnonzero(in_candidate)
+        self.reference_entries = np.flatnonzero(~in_candidate)
         # Entries come in the order of (n-gram, sequence), so those of one n-gram and one image stand together.
         runs = np.cumsum(starts_of_runs(self.ngrams) | starts_of_runs(self.images[self.sequences])) - 1
         numbers = np.bincount(runs[self.reference_entries], minlength=int(runs[-1]) + 1 if len(runs) else 0)

@@ -85,14 +85,14 @@ def retrieval_ranks(
     similarity, caption_images = check_similarity(similarity, caption_images)
     by_image = np.argsort(caption_images, kind="stable")
     ends = np.cumsum(np.bincount(caption_images, minlength=len(similarity))).tolist()
-    own = similarity[caption_images, np.arange(len(caption_images))][by_image]
+    matching = similarity[caption_images, np.arange(len(caption_images))][by_image]
     in_order = bool((np.diff(by_image) == 1).all())
 
     image_ranks = np.empty(len(similarity), dtype=np.int64)
     # Images before the right one of each caption, the captions in the order of images. The sums of up to 255 rows are
     # kept in 8 bits, eight times faster than in 64.
-    before, before_in_block = np.zeros(len(own), dtype=np.int64), np.zeros(len(own), dtype=np.uint8)
-    precedes = np.empty(len(own), dtype=bool)
+    before, before_in_block = np.zeros(len(matching), dtype=np.int64), np.zeros(len(matching), dtype=np.uint8)
+    precedes = np.empty(len(matching), dtype=bool)
     start = 0
     for image, end in enumerate(ends):
         row = similarity[image]
@@ -106,14 +106,14 @@ def retrieval_ranks(
 
         # This image stands before its equals among the answers to captions of later images only.
         row = row if in_order else row[by_image]
-        np.greater(row[:end], own[:end], out=precedes[:end])
-        np.greater_equal(row[end:], own[end:], out=precedes[end:])
+        np.greater(row[:end], matching[:end], out=precedes[:end])
+        np.greater_equal(row[end:], matching[end:], out=precedes[end:])
         before_in_block += precedes.view(np.uint8)
         if image % 255 == 254:
             before += before_in_block
             before_in_block[:] = 0
         start = end
-    text_ranks = np.empty(len(own), dtype=np.int64)
+    text_ranks = np.empty(len(matching), dtype=np.int64)
     text_ranks[by_image] = 1 + before + before_in_block
     return image_ranks, text_ranks
 

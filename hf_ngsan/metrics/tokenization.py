@@ -95,9 +95,8 @@ def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[st
             units: Any = known
             return [" ".join(segment(caption, units, language)) for caption in captions]
         if tokenizer != "ptb":
-            raise ValueError(
-                f"Unknown tokenizer {tokenizer!r}; use 'ptb', 'words', 'characters', an object with tokenize, or None."
-            )
+            known = "'ptb', 'words', 'characters', an object with tokenize, or None"
+            raise ValueError(f"Unknown tokenizer {tokenizer!r}; use {known}.")
         tokenizer = PTBTokenizer(joined=True)
     return tokenizer.tokenize(captions)
 

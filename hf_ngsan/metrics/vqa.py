@@ -14,8 +14,7 @@ ARTICLES = ("a", "an", "the")
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DIGIT_OF_WORD = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
 ENOUGH_PEOPLE = 3  # who must give an answer for full accuracy (Antol et al. 2015)
-SCORES_OF_COUNTS = (0.0, 0.3, 0.6, 0.9, 1.0)
-"""Soft targets of answers by 0 to 4 people in MCAN's released code."""
+SCORES_OF_COUNTS = (0.0, 0.3, 0.6, 0.9, 1.0)  # soft targets of answers by 0 to 4 people in MCAN's released code
 
 WITHOUT_APOSTROPHE = """
     ain't aren't can't could've couldn't didn't doesn't don't hadn't hasn't haven't he'd he's how'd how'll how's
@@ -90,13 +89,13 @@ def vqa_accuracy(answer: str, human_answers: Sequence[str]) -> float:
     """
     if not human_answers:
         raise ValueError("There are no human answers to compare with.")
-    answer, people = tidy(answer), [tidy(given) for given in human_answers]
+    answer, people = tidy(answer), [tidy(human_answer) for human_answer in human_answers]
     if len(set(people)) > 1:
-        answer, people = normalize_answer(answer), [normalize_answer(given) for given in people]
+        answer, people = normalize_answer(answer), [normalize_answer(human_answer) for human_answer in people]
     agreeing = people.count(answer)
     if len(people) == 1:
         return float(agreeing)
-    others = [agreeing - (given == answer) for given in people]
+    others = [agreeing - (human_answer == answer) for human_answer in people]
     return sum(min(1.0, number / ENOUGH_PEOPLE) for number in others) / len(people)
 
 

@@ -15,7 +15,7 @@ from transformers.image_transforms import get_size_with_aspect_ratio
 from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, PILImageResampling, SizeDict
 from transformers.processing_utils import ImagesKwargs
 
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
 RANGE_TOLERANCE = 1e-3  # of floats outside [0, 1]: resizing overshoots, and half precision rounds
 SCALES = {"I": (255, 65535), "F": (1, 255)}  # of images of 32 bits: the first that no value exceeds stands for white
@@ -57,7 +57,7 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         fault = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
         if isinstance(error, UnidentifiedImageError):  # which names an address in memory
-            fault = f"it is no image of {', '.join(FORMATS)}, or is damaged"
+            fault = f"it is no image of {', '.join(IMAGE_FORMATS)}, or is damaged"
         raise ImageError(f"{name[:1].upper()}{name[1:]} cannot be read: {fault.rstrip('.')}.") from error
 
 
@@ -70,7 +70,7 @@ def opened(source: Any) -> Image.Image:
     if isinstance(source, np.ndarray) or hasattr(source, "is_floating_point"):  # a tensor, without torch
         return image_of_array(source)
     is_content = isinstance(source, bytes | bytearray | memoryview)
-    return Image.open(io.BytesIO(source) if is_content else source, formats=FORMATS)
+    return Image.open(io.BytesIO(source) if is_content else source, formats=IMAGE_FORMATS)
 
 
 def upright_rgb(image: Image.Image) -> Image.Image:

@@ -1,6 +1,6 @@
 """An HTTP server of a captioner, which gathers the images of requests into batches.
 
-It needs FastAPI and uvicorn (extra `serve`).
+It needs Starlette and uvicorn (extra `serve`).
 """
 
 from lazy_loader import attach_stub

@@ -70,10 +70,10 @@ class OwnHosts:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         from starlette.responses import JSONResponse
 
-        given = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"]
-        if scope["type"] not in ("http", "websocket") or (len(given) == 1 and self.is_own(given[0])):
+        hosts = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] not in ("http", "websocket") or (len(hosts) == 1 and self.is_own(hosts[0])):
             return await self.app(scope, receive, send)
-        message = f"This server does not answer to the host {', '.join(given)!r:.80}; --allowed-host adds a name."
+        message = f"This server does not answer to the host {', '.join(hosts)!r:.80}; --allowed-host adds a name."
         await JSONResponse({"error": message}, 400)(scope, receive, send)
 
     def is_own(self, header: str) -> bool:

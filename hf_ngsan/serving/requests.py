@@ -14,7 +14,7 @@ from PIL import Image
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from ..data.images import FORMATS
+from ..data.images import IMAGE_FORMATS
 from ..io import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
 from ..loading.pipelines import CaptioningPipeline
 from ..models.image_processing_captioning import least_side_of, load_image
@@ -25,14 +25,13 @@ OPTIONS = {"num_beams": 16, "max_new_tokens": MAX_CAPTION_LENGTH}
 """Arguments of `generate()` in requests, and their maximal values."""
 FREE_BYTES = 2**20
 """Bytes of a body that are always read, so that requests of usual photos do not wait for large, slow ones."""
-LARGE_BODIES = 8
-"""Bodies of maximal size that may be in memory at the same time."""
+LARGE_BODIES = 8  # bodies of maximal size that may be in memory at the same time
 MAX_MARKS = 100_000
 """Maximal brackets and commas of JSON: a body of only these would take thirty times its size when parsed."""
 MAX_READERS = 4
 MAX_ASPECT_RATIO = 100
 """Largest ratio of the long side to the short side: the pixels of a thinner image multiply when it is resized."""
-STRANGERS_FORMATS = tuple(name for name in FORMATS if name != "TIFF")
+STRANGERS_FORMATS = tuple(name for name in IMAGE_FORMATS if name != "TIFF")
 """Without TIFF, since the entries of such a file can all point to the same megabytes, which Pillow reads each time."""
 MAX_EXIF_BYTES = 2**16
 """Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""

@@ -19,9 +19,10 @@ from typing import Any
 
 import torch
 import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
-from starlette.requests import ClientDisconnect
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 from transformers import StoppingCriteriaList
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -30,8 +31,7 @@ from ..loading.pipelines import CaptioningPipeline
 from .requests import RequestError, RequestReader, ServingLimits
 
 CLIENT_GONE = 499
-MAX_MESSAGE = 500
-"""Maximal characters of an error, which may quote a request."""
+MAX_MESSAGE = 500  # maximal characters of an error, which may quote a request
 logger = logging.getLogger(__name__)
 
 
@@ -136,7 +136,7 @@ class Batcher:
             return batch
 
 
-def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None, name: str = "") -> FastAPI:
+def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None, name: str = "") -> Starlette:
     """Makes the web application of a captioner.
 
     `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
@@ -160,26 +160,23 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
         return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
 
     def work(images: list, options: tuple) -> list:
-        given = {key: value for key, value in options if key != "text"}  # which the images have already
-        given["return_scores"] = given.pop("scores", False)
+        arguments = {key: value for key, value in options if key != "text"}  # which the images have already
+        arguments["return_scores"] = arguments.pop("scores", False)
         stop = StoppingCriteriaList([stop_if_abandoned])
-        answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **given)
+        answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **arguments)
         return [ValueError(answer["error"]) if answer.get("error") else answer for [answer, *_] in answers]
 
     batcher = Batcher(work, limits)
     statuses: Counter[int] = Counter()
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         answering = asyncio.create_task(batcher.run())
         yield  # servers answer the requests under way before they go on
         answering.cancel()
         batcher.thread.shutdown()
         reader.threads.shutdown()
 
-    app = FastAPI(title="hf-ngsan", openapi_url=None, lifespan=lifespan)
-
-    @app.post("/caption")
     async def caption(request: Request) -> Response:
         response = await answer(request)
         statuses[response.status_code] += 1
@@ -207,16 +204,14 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
             content["scores"] = [{"score": caption["score"], "words": caption["word_scores"]} for caption in answers]
         return JSONResponse(content)
 
-    @app.get("/health")
-    async def health() -> Response:
+    async def health(request: Request) -> Response:
         try:
             batcher.check_room(0)
         except RequestError as error:
             return refusal(error.status, str(error))
         return JSONResponse({"status": "ok", "model": name, "waiting": batcher.waiting})
 
-    @app.get("/metrics")
-    async def metrics() -> PlainTextResponse:
+    async def metrics(request: Request) -> PlainTextResponse:
         counts = {
             "batches_total": batcher.batches,
             "images_total": batcher.images,
@@ -225,7 +220,8 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
         }
         return PlainTextResponse("".join(f"hf_ngsan_{name} {value}\n" for name, value in counts.items()))
 
-    return app
+    routes = [Route("/caption", caption, methods=["POST"]), Route("/health", health), Route("/metrics", metrics)]
+    return Starlette(routes=routes, lifespan=lifespan)
 
 
 def refusal(status: int, message: str) -> Response:

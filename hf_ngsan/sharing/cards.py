@@ -17,6 +17,7 @@ from huggingface_hub import EvalResult, ModelCardData, metadata_load
 from transformers import PreTrainedModel
 
 from ..data.errors import DataError
+from ..data.readers import READERS, Reader, parse_spec
 from ..io.files import read_json_or_none, sha256, write_output, write_text_atomically
 from ..io.packaged import (
     CARD,
@@ -43,17 +44,13 @@ TRAINING_CURVE = "training_curve.png"
 PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
 MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
 """Characters that could be markup, the border of a table or a link in Markdown."""
-MAX_VALUE = 1_000
-"""Characters of a value that a card shows."""
+MAX_VALUE = 1_000  # characters of a value that a card shows
 EXAMPLES, NUM_EXAMPLES = "examples", 4
 EVALUATIONS = "evaluations.json"
 HISTORY = "history.jsonl"
-AROUND_PLACES = re.compile(r"(^[\w-]+:(?!//)|(?:^|,)\s*\w+\s*=)")
-"""The name of the reader and the keys in the spec of a dataset."""
-PLACES = ("output_dir", "num_workers", "tracker")
-"""Keys of a training config that concern only the machine."""
-MAX_SIDE = 384
-"""Longest side of an example in pixels."""
+KEYS = re.compile(r",\s*(\w+)\s*=|^\s*(\w+)\s*=")  # the keys in the spec of a dataset, behind the name of its reader
+PLACES = ("output_dir", "num_workers", "tracker")  # keys of a training config that concern only the machine
+MAX_SIDE = 384  # longest side of an example in pixels
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,7 @@ def has_same_scores(first: RecordedEvaluation, second: RecordedEvaluation) -> bo
     return all(math.isclose(first.scores[name], second.scores[name], rel_tol=1e-3, abs_tol=1e-6) for name in common)
 
 
-def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **given: Any) -> CardFacts:
+def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **attributes: Any) -> CardFacts:
     """Reads the facts for a card from a model's folder, its training run and runs with other seeds.
 
     `given` are other attributes of [`CardFacts`]. A ModelFolderError says that another run has another training config,
@@ -164,10 +161,7 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
         place = Path(find_model_folder(other))
         theirs = None if run_of(place) is None else config_of(place)
         if config is None or theirs is None or without_seed(theirs) != without_seed(config):
-            raise ModelFolderError(
-                f"{other} is not a training run with the training config of {model} and another seed; name runs that "
-                "differ in training.seed alone."
-            )
+            raise ModelFolderError(f"{other} is not a training run that differs from {model} in training.seed alone.")
         others.append(tuple(evaluations_of(place)))
     return CardFacts(
         own_card=(folder / CARD).read_text(encoding="utf-8") if (folder / CARD).is_file() else None,
@@ -175,15 +169,15 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
         other_seeds=tuple(others),
         training_config=config,
         history=() if run is None else history_of(run),
-        **given,
+        **attributes,
     )
 
 
 def refuse_files_elsewhere(folder: Path) -> None:
     """Refuses links out of a stranger's folder, but for code, and names of weights and models elsewhere."""
     run = run_of(folder)
-    of_run = [] if run is None else [folder, run / TRAINING_CONFIG, run / HISTORY]
-    for root, paths in ((folder, folder.rglob("*") if folder.is_dir() else ()), (folder.parent, of_run)):
+    run_files = [] if run is None else [folder, run / TRAINING_CONFIG, run / HISTORY]
+    for root, paths in ((folder, folder.rglob("*") if folder.is_dir() else ()), (folder.parent, run_files)):
         for path in paths:
             is_code = path.suffix == ".py" and not path.is_dir()
             if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)) and not is_code:
@@ -196,9 +190,8 @@ def refuse_files_elsewhere(folder: Path) -> None:
                 if mapping.get(key) and not is_saved and os.path.lexists(os.path.expanduser(mapping[key])):
                     elsewhere.append(mapping[key])
             if elsewhere:
-                raise ModelFolderError(
-                    f"{file} names {elsewhere[0]!r:.200}, which is not in this folder; save the whole model there."
-                )
+                problem = f"{file} names {elsewhere[0]!r:.200}, which is not in this folder"
+                raise ModelFolderError(f"{problem}; save the whole model there.")
 
 
 def mappings_in(value: Any) -> Iterator[dict]:
@@ -246,16 +239,14 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     """Returns the evaluations of a model: its run's, if it is the best model of the run, and the recorded ones."""
     config: Any = config_of_run(folder)
     seed = None if config is None else config.training.seed
-    evaluations = [
-        replace(recorded, seed=seed if recorded.seed is None else recorded.seed)
-        for recorded in read_evaluations(folder)
-    ]
+    recorded = read_evaluations(folder)
+    evaluations = [replace(entry, seed=seed) if entry.seed is None else entry for entry in recorded]
     scores = (read_json_or_none(folder / BEST_SCORES) or {}).get("scores")
     if config is not None and folder.name == "best" and scores:  # that chose it
         written = read_json_or_none(folder / "generation_config.json") or {}
         generation = {name: value for name, value in written.items() if type(value) in (int, float)}
         task = task_class(str(task_of(load_config(folder))))
-        of_the_run = RecordedEvaluation(
+        run_scores = RecordedEvaluation(
             data=config.data.spec,
             split=config.data.validation_split,
             rows=config.data.limit,
@@ -266,14 +257,14 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
             chose_epoch=config.evaluation.metric in scores,
         )
         for other in evaluations[:]:
-            if is_of_the_same(replace(other, rows=of_the_run.rows), of_the_run) and has_same_scores(other, of_the_run):
+            if is_of_the_same(replace(other, rows=run_scores.rows), run_scores) and has_same_scores(other, run_scores):
                 evaluations.remove(other)
-                of_the_run = replace(
-                    of_the_run,
-                    scores={**of_the_run.scores, **other.scores},
-                    fingerprints={**of_the_run.fingerprints, **other.fingerprints},
+                run_scores = replace(
+                    run_scores,
+                    scores={**run_scores.scores, **other.scores},
+                    fingerprints={**run_scores.fingerprints, **other.fingerprints},
                 )
-        evaluations.insert(0, of_the_run)
+        evaluations.insert(0, run_scores)
     return [replace(evaluation, data=public(evaluation.data)) for evaluation in evaluations]
 
 
@@ -287,10 +278,18 @@ def public(value: Any) -> Any:
         return {key: public(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [public(item) for item in value]
-    if not isinstance(value, str):
+    if not isinstance(value, str) or is_place(value):
+        return Path(value).name if isinstance(value, str) else value
+    name, _, text = value.partition(":")
+    if not text.strip() or text.startswith("//"):
+        return re.sub("(?<==)[^,]+", lambda match: public(match[0]), value)
+    keys = dict.fromkeys((first or second for first, second in KEYS.findall(text)), str)
+    source = READERS[name].source if name in READERS else "SOURCE"  # a reader that is not imported may have one
+    place, values = parse_spec(value, Reader(name, "", "", (), source, keys))
+    if not any(map(is_place, (place, *values.values()))):
         return value
-    parts = [value] if is_place(value) else AROUND_PLACES.split(value)
-    return "".join(Path(part).name if is_place(part) else part for part in parts)
+    parts = [place] * bool(source) + [f"{key}={public(part)}" for key, part in values.items()]
+    return f"{name}:{','.join([public(part) if is_place(part) else part for part in parts])}"
 
 
 def is_place(text: str) -> bool:
@@ -309,13 +308,11 @@ def write_card(
         return
     write_text_atomically(folder / CARD, facts.own_card)
     licence, stated = licence_of(model.config), metadata_load(folder / CARD) or {}
-    for one in stated["license"] if isinstance(stated.get("license"), list) else [stated.get("license")]:
-        check_licence(one, stated.get("license_name") if one == "other" else None)
+    for licence_id in stated["license"] if isinstance(stated.get("license"), list) else [stated.get("license")]:
+        check_licence(licence_id, stated.get("license_name") if licence_id == "other" else None)
     if licence is not None and not stated.get("license"):
-        raise ValueError(
-            f"{CARD} states no licence, and the weights come from {sources_of(model.config)[0].name}, under "
-            f"{licence.license_name or licence.license}; add the field license to the metadata at its top."
-        )
+        origin = f"{sources_of(model.config)[0].name}, under {licence.license_name or licence.license}"
+        raise ValueError(f"{CARD} states no licence, and the weights come from {origin}; add license to its metadata.")
 
 
 def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequence[str]) -> ModelCardData:
@@ -412,9 +409,8 @@ def over_seeds(evaluation: RecordedEvaluation, facts: CardFacts) -> tuple[list, 
     """Returns the evaluations with other seeds that match it, and the values of each metric, the model's own first."""
     others = [other for seed in facts.other_seeds for other in seed if is_of_the_same(evaluation, other)]
     evaluations = [evaluation, *others]
-    return others, {
-        name: [each.scores[name] for each in evaluations if name in each.scores] for name in evaluation.scores
-    }
+    scores = [other.scores for other in evaluations]
+    return others, {name: [each[name] for each in scores if name in each] for name in evaluation.scores}
 
 
 def code(value: Any) -> Markdown:
@@ -470,12 +466,12 @@ def usage(model: PreTrainedModel, place: str) -> str:
     task = task_of_model(model)
     lines = None if task is None else task.card_usage(model, place)
     if lines is None:
-        own = None if is_of_transformers(model) else model.config
-        loader, of_processor = auto_classes_of(model.config)
-        autos = [loader.__name__ if own is None else own.auto_class_of(type(model)) or "AutoModel"]
-        if of_processor is not None:
-            autos.append(of_processor.__name__)
-        trust = "" if own is None else ", trust_remote_code=True"
+        config = None if is_of_transformers(model) else model.config
+        loader, processor_loader = auto_classes_of(model.config)
+        autos = [loader.__name__ if config is None else config.auto_class_of(type(model)) or "AutoModel"]
+        if processor_loader is not None:
+            autos.append(processor_loader.__name__)
+        trust = "" if config is None else ", trust_remote_code=True"
         lines = [f"from transformers import {', '.join(autos)}", ""]
         for variable, name in zip(("model", "processor"), autos, strict=False):
             lines.append(f"{variable} = {name}.from_pretrained({place}{trust})")

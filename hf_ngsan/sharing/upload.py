@@ -41,8 +41,7 @@ from .cards import (
 
 HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
 """Source of `handler.py` of a captioner, for the Inference Endpoints of the Hub."""
-OF_THE_HUB = {".gitattributes", "README.md"}
-"""Files of a new repository, which do not count as foreign."""
+OF_THE_HUB = {".gitattributes", "README.md"}  # files of a new repository, which do not count as foreign
 SECONDS_TO_LOAD = 600
 LOAD = """
 import json, os, sys
@@ -134,11 +133,10 @@ def push(
     repo_id = full_name(repo_id) if folder is None else repo_id
     # before the model is loaded, since it refuses links to files elsewhere
     facts = collect_card_facts(name, runs, license=license, license_name=license_name)
-    given = [
-        f"--{option}" for option, value in {"license": license, "runs": runs, "examples": examples}.items() if value
-    ]
-    if facts.own_card is not None and given:
-        raise ValueError(f"{name} has a README.md, uploaded unchanged: edit it, and omit {', '.join(given)}.")
+    options_of_card = {"license": license, "runs": runs, "examples": examples}
+    unused_options = [f"--{option}" for option, value in options_of_card.items() if value]
+    if facts.own_card is not None and unused_options:
+        raise ValueError(f"{name} has a README.md, uploaded unchanged: edit it, and omit {', '.join(unused_options)}.")
     model, processor = load_model(name)
 
     def write(target: Path) -> None:
@@ -173,10 +171,8 @@ def as_upload_errors(repo_id: str) -> Iterator[None]:
         yield
     except (HTTPError, RuntimeError) as error:  # the second is that of huggingface_hub for a large file
         reason = " ".join(str(error).split())[:500].rstrip(".")
-        raise UploadError(
-            f"{repo_id} is not uploaded ({reason}); see that the token may write there, and run the same again, which "
-            "uploads what is missing."
-        ) from error
+        remedy = "see that the token may write there, and run the same again"
+        raise UploadError(f"{repo_id} is not uploaded ({reason}); {remedy}.") from error
 
 
 def write_checkpoint(
@@ -292,10 +288,8 @@ def upload_checkpoint(
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         others = sorted({*api.list_repo_files(repo_id, revision=revision)} - {*names} - OF_THE_HUB)
         if others and not overwrite:
-            raise UploadError(
-                f"{repo_id} holds {len(others)} files that are not of this checkpoint, {others[0]} among them; choose "
-                "another repository, or delete them with --overwrite."
-            )
+            problem = f"{repo_id} holds {len(others)} files that are not of this checkpoint, such as {others[0]}"
+            raise UploadError(f"{problem}; choose another repository, or delete them with --overwrite.")
         info = api.create_commit(
             repo_id,
             [*(CommitOperationAdd(name, folder / name) for name in names), *map(CommitOperationDelete, others)],

@@ -46,7 +46,7 @@ def map_over(image: Image.Image, weights: np.ndarray) -> str:
     return f'<img class="overlay" alt="" style="{shape_of(image)}" src="{data_url(Image.fromarray(pixels), "PNG")}">'
 
 
-def captions_of(answers: Sequence[dict[str, Any]], overlay: Callable[[np.ndarray], str]) -> str:
+def captions_html(answers: Sequence[dict[str, Any]], overlay: Callable[[np.ndarray], str]) -> str:
     """Returns the captions of all beams, the best first, each word with the overlay of its attention."""
     captions = []
     for number, answer in enumerate(answers):
@@ -78,7 +78,7 @@ def photograph_with_captions(image: Image.Image, answers: Sequence[dict[str, Any
     if "visualness" in answers[0]:
         notes.append("The darker the line under a word, the more it comes from the image rather than from language.")
     stage = f'<img class="stage" alt="photograph" style="{shape_of(image)}" src="{photograph_url(image)}">'
-    return viewer(stage, captions_of(answers, partial(map_over, image)), *notes)
+    return viewer(stage, captions_html(answers, partial(map_over, image)), *notes)
 
 
 def svg(kind: str, style: str, content: str) -> str:

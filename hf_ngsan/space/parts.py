@@ -113,7 +113,7 @@ class Regions:
     def html(self, chosen: int, before: "Regions", num_beams: int) -> str:
         """Returns the drawing, its captions, and the weights of the chosen region beside those before its move."""
         answers = self.parts.captions({"visual_features": self.features, "visual_boxes": self.boxes}, num_beams)
-        captions = drawing.captions_of(answers, lambda weights: drawing.regions_over(self.boxes, weights, self.shape))
+        captions = drawing.captions_html(answers, lambda weights: drawing.regions_over(self.boxes, weights, self.shape))
         stage = drawing.drawing(self.names, self.boxes, chosen, self.attention, self.shape)
         table = drawing.table_of(self.names, chosen, self.attention, before.attention)
         return drawing.viewer(stage, captions + table, NOTE, kind="wide")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
-from ..data.images import FORMATS
+from ..data.images import IMAGE_FORMATS
 from ..exporting.captioner import Captioner, Encoded, is_one_of
 from ..exporting.onnx_folder import open_dual_encoder
 from ..io.packaged import find_model_folder
@@ -77,7 +77,7 @@ def read_image(path: str, name: str, least_side: int) -> Image.Image:
     """Reads a photograph; the rest is left to `load_image`, whose import takes seconds, and which reads it equally."""
     if not path.startswith(("http://", "https://", "data:")):
         try:
-            with Image.open(path, formats=FORMATS) as image:
+            with Image.open(path, formats=IMAGE_FORMATS) as image:
                 image.draft(None, (2 * least_side, 2 * least_side))
                 if image.mode in ("RGB", "L", "CMYK") and not image.has_transparency_data:
                     return ImageOps.exif_transpose(image).convert("RGB")

@@ -43,7 +43,7 @@ def inspect(
     Args:
         path: images, videos, features, annotations, a model, a training run or a search index; `images:FOLDER` and the
             like mean the folder.
-        source_format: format of features, see [`~hf_ngsan.data.formats.FORMATS`]; recognised by default.
+        source_format: format of features, see [`~hf_ngsan.data.formats.FEATURE_FORMATS`]; recognised by default.
         figure: file in which the boxes and captions of an image are drawn.
         image_id: id of that image, by default the first; `images` is a folder that has it, where the data have none.
 

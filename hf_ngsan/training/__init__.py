@@ -1,4 +1,4 @@
-"""The engine: trains the model of any task with any objective, on one process or several, resumable bit-exactly."""
+"""The training loop, for the model of any task with any objective, on one process or several, resumable bit-exactly."""
 
 from lazy_loader import attach_stub
 

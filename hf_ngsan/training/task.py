@@ -1,4 +1,4 @@
-"""The interface of a task: rows, models, objectives and scores. The engine and all commands use this interface alone.
+"""The interface of a task: rows, models, objectives and scores. Training and all commands use this interface alone.
 
 docs/adding_a_model.md has the complete example; `hf_ngsan.tasks.register_task` registers a task.
 """

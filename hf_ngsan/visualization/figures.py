@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 COLUMNS = 4
 PANEL_INCHES = 3.8
 SHEET_COLUMNS = 3
-MAX_LABEL, MAX_TITLE = 28, 80
-"""Maximal characters of a label and of the title of a contact sheet."""
+MAX_LABEL, MAX_TITLE = 28, 80  # maximal characters of a label and of the title of a contact sheet
 COLORS = "viridis"
 MAX_LINE, WIDTH = 42, 50
 """Maximal characters of a line of coloured words, and width of the panel in characters, with room for their frames."""
@@ -135,9 +134,9 @@ def plot_frame_attention(frames: Sequence[Image | np.ndarray], words: Sequence[s
     height, width = np.asarray(frames[0]).shape[:2]
     figure = new_figure(1.0 * len(frames) + 1.2, (height / width + 0.1) * len(words))
     panels = figure.subplots(len(words), len(frames), squeeze=False)
-    for row, word, of_word in zip(panels, words, weights, strict=True):
+    for row, word, shares in zip(panels, words, weights, strict=True):
         row[0].text(-0.1, 0.5, word, transform=row[0].transAxes, ha="right", va="center", fontsize=11, color=INK)
-        for panel, frame, share in zip(row, frames, of_word / max(float(of_word.max()), 1e-12), strict=True):
+        for panel, frame, share in zip(row, frames, shares / max(float(shares.max()), 1e-12), strict=True):
             panel.imshow(np.asarray(frame), alpha=0.15 + 0.85 * float(share))
             panel.set_axis_off()
     return figure

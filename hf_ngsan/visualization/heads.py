@@ -61,12 +61,12 @@ def explain_match(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> Matc
         image, text = outputs.vision_model_output, outputs.text_model_output
         image_weights = head_weights(image.attentions, model.config.num_image_heads, image.attention_mask)
         text_weights = head_weights(text.attentions, model.config.num_text_heads, real)
-        of_image = terms(image, image_weights, model.image_projection, image.attention_mask)
-        of_text = terms(text, text_weights, model.text_projection, real)
+        image_terms = terms(image, image_weights, model.image_projection, image.attention_mask)
+        text_terms = terms(text, text_weights, model.text_projection, real)
         boxes = None if image.visual_boxes is None else kept(image.visual_boxes[0], image.attention_mask)
         return Match(
             similarity=float(outputs.image_embeds[0] @ outputs.text_embeds[0]),
-            shares=(of_image @ of_text.mT).float().cpu().numpy(),
+            shares=(image_terms @ text_terms.mT).float().cpu().numpy(),
             words=[str(word) for word in tokenizer.convert_ids_to_tokens(kept(inputs["input_ids"][0], real).tolist())],
             image_weights=image_weights.float().cpu().numpy(),
             text_weights=text_weights.float().cpu().numpy(),
@@ -97,32 +97,32 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
         outputs = model(**inputs, output_attentions=True)
         sides = [getattr(outputs, name, None) for name in ("vision_model_output", "text_model_output")]
         maps = [(getattr(side, "attentions", None) or [None])[-1] for side in sides]
-        if any(of_side is None for of_side in maps):
+        if any(side is None for side in maps):
             raise ValueError(f"A {model.config.model_type} model has no attention maps for both images and texts.")
         similarity = (outputs.image_embeds[0] * outputs.text_embeds[0]).sum()
         gradients = torch.autograd.grad(similarity, maps)
     shares, weights = [], []
     for attention, gradient in zip(maps, gradients, strict=True):
         part = (attention * gradient)[0].detach().float().cpu()
-        of_heads = part.sum((1, 2))
-        shares.append(torch.cat([of_heads, similarity.detach().cpu() - of_heads.sum(0, keepdim=True)]))
+        head_parts = part.sum((1, 2))
+        shares.append(torch.cat([head_parts, similarity.detach().cpu() - head_parts.sum(0, keepdim=True)]))
         weights.append(part.clamp(min=0).sum(1))
     real, patch = read["attention_mask"], model.config.vision_config.patch_size
     if "spatial_shapes" in seen:
         rows, columns = seen["spatial_shapes"][0].tolist()
-        of_image = weights[0][:, : rows * columns]
+        image_maps = weights[0][:, : rows * columns]
     else:
         rows, columns = (side // patch for side in seen["pixel_values"].shape[-2:])
-        of_image = weights[0][:, -rows * columns :]
-    of_text = kept(weights[1].mT, real).mT
+        image_maps = weights[0][:, -rows * columns :]
+    text_maps = kept(weights[1].mT, real).mT
     total = similarity.item()
     return Match(
         similarity=total,
         shares=(shares[0][:, None] * shares[1] / (total or 1.0)).numpy(),
         words=encoder.processor.tokenizer.convert_ids_to_tokens(kept(read["input_ids"][0], real).tolist()),
-        image_weights=summing_to_one(of_image.numpy()),
-        text_weights=summing_to_one(of_text.numpy()),
-        boxes=cell_boxes(rows, columns),
+        image_weights=summing_to_one(image_maps.numpy()),
+        text_weights=summing_to_one(text_maps.numpy()),
+        boxes=encoder.cell_boxes(rows, columns).numpy(),
     )
 
 
@@ -150,8 +150,8 @@ def terms(outputs: Any, weights: Any, projection: Any, mask: Any) -> Any:
     if not len(weights):
         return outputs.pooler_output
     heads = weights @ kept(outputs.last_hidden_state[0], mask)
-    of_heads = projection.weight.unflatten(1, heads.shape)
-    parts = torch.cat([torch.einsum("ohd,hd->ho", of_heads, heads), projection.bias[None]])
+    head_projection = projection.weight.unflatten(1, heads.shape)
+    parts = torch.cat([torch.einsum("ohd,hd->ho", head_projection, heads), projection.bias[None]])
     return parts / parts.sum(0).norm()
 
 
@@ -192,10 +192,3 @@ def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figu
 def titles_of(shares: np.ndarray) -> list[str]:
     """Returns the name of each head with its share; the last share belongs to the biases."""
     return [f"head {number}: {share:+.3f}" for number, share in enumerate(shares[:-1], 1)]
-
-
-def cell_boxes(rows: int, columns: int) -> np.ndarray:
-    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row."""
-    top, left = np.meshgrid(np.arange(rows) / rows, np.arange(columns) / columns, indexing="ij")
-    boxes = np.stack([left, top, left + 1 / columns, top + 1 / rows], axis=-1)
-    return boxes.reshape(-1, 4).clip(max=1).astype(np.float32)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 INK, QUIET, ACCENT = "#1a1a1a", "#6b6b6b", "#c2410c"
 DOTS_PER_INCH = 150
-FIGURE_SIDE = 640
-"""Longest side in pixels of images and maps in figures; a panel is about 300 pixels wide."""
+FIGURE_SIDE = 640  # longest side in pixels of images and maps in figures; a panel is about 300 pixels wide
 
 
 class MissingPlotsError(ImportError):

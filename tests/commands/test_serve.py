@@ -8,14 +8,9 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-pytest.importorskip("fastapi", reason="the extra serve is not installed")
-pytest.importorskip("httpx", reason="httpx is not installed")
-pytest.importorskip("python_multipart", reason="the extra serve is not installed")
-
 import httpx
-from fastapi.testclient import TestClient
+import pytest
+from starlette.testclient import TestClient
 
 from hf_ngsan.cli import main
 from hf_ngsan.serving import ServingLimits

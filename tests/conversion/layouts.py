@@ -81,9 +81,8 @@ def vgg_map(weights: dict, x: torch.Tensor, plan=VGG_11) -> torch.Tensor:
 def torchvision_name(stage: int, block: int, part: int) -> tuple[str, str]:
     """Names of a convolution and its normalization; stage 0 is the stem, part 0 the shortcut."""
     prefix = f"layer{stage}.{block}." if stage else ""
-    return (
-        (prefix + f"conv{part}", prefix + f"bn{part}") if part else (prefix + "downsample.0", prefix + "downsample.1")
-    )
+    names = (f"conv{part}", f"bn{part}") if part else ("downsample.0", "downsample.1")
+    return prefix + names[0], prefix + names[1]
 
 
 def detectron2_name(stage: int, block: int, part: int, home: str = "backbone") -> tuple[str, str]:

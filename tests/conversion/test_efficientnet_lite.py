@@ -11,10 +11,8 @@ NAME = "efficientnet-lite0"
 
 
 def call(*options) -> int:
-    arguments = list(map(str, options))
-    return script.main(
-        script.__doc__, list(script.CONFIGURATIONS), script.convert_checkpoint, arguments, find_packaged_weights
-    )
+    settings = (script.__doc__, list(script.CONFIGURATIONS), script.convert_checkpoint)
+    return script.main(*settings, list(map(str, options)), find_packaged_weights)
 
 
 def test_the_installed_weights_become_a_backbone_with_the_same_features(tmp_path):

@@ -45,9 +45,8 @@ def test_converted_checkpoints_compute_what_the_released_code_did(converted, rel
     words = processor(text=[" ".join(tokens) for tokens in captions["tokens"]])
     mask = mask_of(recorded["main.caption_lengths"], recorded["main.caption_vectors"].shape[1])
     assert torch.equal(words["attention_mask"], mask)
-    assert [row[:number].tolist() for row, number in zip(words["input_ids"], mask.sum(1), strict=True)] == captions[
-        "ids"
-    ]
+    ids = [row[:number].tolist() for row, number in zip(words["input_ids"], mask.sum(1), strict=True)]
+    assert ids == captions["ids"]
     output = model(pixel_values=recorded["main.images"], **words, return_loss=True)
     close(output.image_embeds, recorded["main.image_embedding"])
     close(output.text_embeds, recorded["main.text_embedding"])

@@ -117,9 +117,8 @@ def test_beams(name, beams, steps, golden, model, grids):
 
 
 def test_greedy_captions_and_their_visualness(golden, model, grids):
-    output = model.generate(
-        **grids, num_beams=1, max_new_tokens=20, return_visualness=True, return_dict_in_generate=True
-    )
+    options = {"return_visualness": True, "return_dict_in_generate": True}
+    output = model.generate(**grids, num_beams=1, max_new_tokens=20, **options)
     expected = golden["greedy.sequences"].tolist()
     assert [without_end(row) for row in output.sequences[:, 1:].tolist()] == [without_end(row) for row in expected]
     language_weight = golden["greedy.adaptive_attention"][..., -1].mean(1)

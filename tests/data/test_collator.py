@@ -64,19 +64,13 @@ def test_the_choice_depends_on_seed_epoch_and_image_alone():
 
 
 def test_the_choice_is_the_same_in_every_process():
-    assert choose([make_row(image_id) for image_id in range(4)], epoch=4, seed=2) == [
-        ["0-0"],
-        ["1-3"],
-        ["2-2"],
-        ["3-4"],
-    ]
+    chosen = choose([make_row(image_id) for image_id in range(4)], epoch=4, seed=2)
+    assert chosen == [["0-0"], ["1-3"], ["2-2"], ["3-4"]]
 
 
 def test_rows_have_fewer_captions_than_asked_or_none():
-    assert choose([make_row(1, 2), make_row(2, 3)], captions_per_image=None) == [
-        ["1-0", "1-1", None],
-        ["2-0", "2-1", "2-2"],
-    ]
+    chosen = choose([make_row(1, 2), make_row(2, 3)], captions_per_image=None)
+    assert chosen == [["1-0", "1-1", None], ["2-0", "2-1", "2-2"]]
     assert choose([make_row(1, None), make_row(2, 1)]) == [[None], ["2-0"]]
     assert choose([make_row(captions=None), make_row(captions=0)]) is None
 

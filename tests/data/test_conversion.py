@@ -37,9 +37,8 @@ def test_features_are_stored_as_float16_in_shards_with_checksums(regions, tmp_pa
     rows = load_from_disk(str(tmp_path / "out"))
     assert rows["image_id"][:] == [image_id for image_id in IDS if image_id != 24]
     assert rows.features["visual_features"].feature.feature.dtype == "float16"
-    np.testing.assert_array_equal(
-        np.float16(rows.with_format("numpy")[4]["visual_features"]), features_of(12).astype(np.float16)
-    )
+    features = np.float16(rows.with_format("numpy")[4]["visual_features"])
+    np.testing.assert_array_equal(features, features_of(12).astype(np.float16))
     records = [json.loads(file.read_text()) for file in sorted((tmp_path / "out" / "records").iterdir())]
     assert [record["num_rows"] for record in records] == [3, 2, 3, 2]
     assert [record["end"][0] for record in records] == [0, 0, 0, 0]

@@ -1,10 +1,14 @@
+import hashlib
+import json
 from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from datasets import Features, Value
 
 from hf_ngsan.data import Reader, describe_readers, extra_scores_of, load_data, register_reader
+from hf_ngsan.data.prepared import Rows, prepare
 from hf_ngsan.data.readers import READERS
 from tests.data.facts import fails_naming
 from tests.tables import each_row
@@ -54,13 +58,41 @@ def test_a_reader_of_the_users_is_one_of_them(registry):
         load_data("yours:a.txt", "train")
 
 
+def test_prepared_rows_are_kept_until_the_version_of_their_reader_rises(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path))
+    made = []
+
+    def prepared(version, number):
+        def make():
+            made.append(number)
+            return Rows(Features({"image_id": Value("int64")}), [{"image_id": number}])
+
+        assert prepare("numbers", version, "train", [number], make)["image_id"] == [number]
+
+    for version, number in ((1, 5), (1, 6), (1, 5), (2, 5), (2, 5)):
+        prepared(version, number)
+    assert made == [5, 6, 5]
+    assert {place.name.split("-")[1] for place in (tmp_path / "hf_ngsan").iterdir()} == {"2"}, "the others are removed"
+
+
+@each_row(
+    ("spec", "columns", "digest"),
+    [
+        ("scenes:size=3,seed=1", ["captions", "objects"], "274477f22cd5a048"),
+        ("moving_scenes:size=3,seed=1", ["captions", "action", "object"], "77bb2b1b7a7dc50c"),
+    ],
+)
+def test_other_rows_need_another_version_of_their_reader(spec, columns, digest):
+    rows = [[row[name] for name in columns] for row in load_data(spec, "train")]
+    assert hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16] == digest, "raise the version that prepare() gets"
+
+
 def test_a_source_whose_name_holds_commas_and_equals_signs_is_taken_whole(registry, tmp_path, monkeypatch):
-    register_reader(
-        Reader("mine", lambda source, split, key=None: (source, key), "", [], source="DIR", keys={"key": str})
-    )
-    folder = tmp_path / "a,key=b"
-    assert load_data(f"mine:{folder}", "train") == (str(tmp_path / "a"), "b")
+    keys = {"key": str}
+    register_reader(Reader("mine", lambda source, split, key=None: (source, key), "", [], source="DIR", keys=keys))
+    folder = tmp_path / "a: x,key=b"
+    assert load_data(f"mine:{folder}", "train") == (str(tmp_path / "a: x"), "b")
     folder.mkdir()
     assert load_data(f"mine:{folder}", "train") == (str(folder), None)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert load_data("mine:~/a,key=b", "train") == (str(folder), None)
+    assert load_data("mine:~/a: x,key=b", "train") == (str(folder), None)

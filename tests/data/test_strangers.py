@@ -6,10 +6,11 @@ import shutil
 import pytest
 
 from hf_ngsan.data import DataError, load_data
-from hf_ngsan.data.conversion import convert_features
+from hf_ngsan.data.conversion import METADATA, convert_features
 from hf_ngsan.data.images import sorted_files
 from hf_ngsan.data.inspection import inspect_data
 from hf_ngsan.extraction import list_images
+from hf_ngsan.io.shards import SKIPPED
 from tests.data import test_nlvr, test_parallel_text, test_vatex, test_vqa
 from tests.data.conftest import CocoFolder
 from tests.data.formats import files as formats
@@ -43,6 +44,13 @@ def write_cocobu(folder):
     shutil.rmtree(folder / "cocobu_fc")  # which no reader opens
 
 
+def write_converted(folder):
+    formats.write_pth(folder.parent / "grids")
+    convert_features([folder.parent / "grids"], folder, split="train")
+    for name in (METADATA, SKIPPED):  # which no reader opens
+        (folder / name).unlink()
+
+
 def load(spec, split="train"):
     return lambda folder: list(load_data(spec.format(folder=folder), split))
 
@@ -65,6 +73,7 @@ IMAGES = (load("images:{folder}"), load("images:{folder},streaming=true"), inspe
         (lambda folder: write_tar(folder / "train.tar", {"1.png": PNG}), IMAGES),
         (write_photos, (list_images, sorted_files)),
         (lambda folder: dataset_of([make_row()]).save_to_disk(str(folder)), (load("features:{folder}"), inspect_data)),
+        (write_converted, [load("features:{folder}")]),
         (lambda folder: CocoFolder(folder).write(), [load("coco-layout:{folder}")]),
         (test_parallel_text.write, [load("parallel:{folder},source=en,target=de")]),
         (test_vatex.write, [load("vatex:{folder}", "validation")]),

@@ -21,9 +21,8 @@ def write(folder: Path, videos=VIDEOS, name: str = "vatex_validation_v1.0.json")
     """Writes features and captions of videos; returns the spec."""
     if not (folder / "val").exists():
         write_vatex(folder / "val")
-    captions = [
-        {"videoID": video, "enCap": [f"A man {n}."], "chCap": ["他用iPhone 6拍照。"]} for n, video in enumerate(videos)
-    ]
+    chinese = ["他用iPhone 6拍照。"]
+    captions = [{"videoID": video, "enCap": [f"A man {n}."], "chCap": chinese} for n, video in enumerate(videos)]
     (folder / name).write_text(json.dumps(captions), encoding="utf-8")
     return f"vatex:{folder}"
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 from PIL import Image
+from starlette.testclient import TestClient
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
@@ -47,9 +47,8 @@ def client() -> Iterator[TestClient]:
 def picture(draw: random.Random) -> bytes:
     """An image, whole or damaged, or something else."""
     size = draw.choice([(8, 8), (40, 30), (1, 1), (1, 3_000), (3_000, 3_000)])
-    mode, kind = draw.choice(
-        [("RGB", "PNG"), ("L", "JPEG"), ("1", "PNG"), ("P", "GIF"), ("RGBA", "WEBP"), ("I;16", "PNG")]
-    )
+    kinds = [("RGB", "PNG"), ("L", "JPEG"), ("1", "PNG"), ("P", "GIF"), ("RGBA", "WEBP"), ("I;16", "PNG")]
+    mode, kind = draw.choice(kinds)
     file = io.BytesIO()
     pixels = Image.fromarray(np.zeros(size[::-1], np.uint8))
     (pixels if mode == "I;16" else pixels.convert(mode)).save(file, kind)
@@ -85,10 +84,8 @@ def request(draw: random.Random) -> dict:
         fields = {name: "" if one is None else str(one)[:5_000] for name, one in chosen.items() if name != "images"}
         parts = [("files", (draw.choice(["a.png", "../a.png", "a\n.png", "", "é" * 300]), picture(draw)))]
         parts *= draw.choice([1, 1, 3, 9])
-        return {
-            "files": parts,
-            "data": {name: text.encode("utf-8", "replace").decode() for name, text in fields.items()},
-        }
+        data = {name: text.encode("utf-8", "replace").decode() for name, text in fields.items()}
+        return {"files": parts, "data": data}
     images = [base64.b64encode(picture(draw)).decode() for _ in range(draw.choice([1, 1, 2, 9]))]
     if draw.random() < 0.2:
         images[draw.randrange(len(images))] = draw.choice(
@@ -114,9 +111,8 @@ def test_odd_requests_are_answered_in_one_sentence(client):
     for number in range(FEW):
         draw = random.Random(f"{seed} {number}")
         asked = request(draw)
-        path, method = draw.choice(
-            [("/caption", "POST")] * 20 + [("/caption", "GET"), ("/x/../etc", "POST"), ("/", "PUT")]
-        )
+        others = [("/caption", "GET"), ("/x/../etc", "POST"), ("/", "PUT")]
+        path, method = draw.choice([("/caption", "POST")] * 20 + others)
         answer = client.request(method, path, **asked)
         statuses.add(answer.status_code)
         told = f"seed {seed}, request {number}: {answer.status_code} {answer.text[:300]}"

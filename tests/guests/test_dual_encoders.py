@@ -101,10 +101,8 @@ def test_the_share_of_a_head_is_what_the_similarity_loses_without_it(name, tmp_p
     photo, text = photos(1)[0], "a red ball"
     match = explain_match_of_guest(encoder, photo, text)
     with torch.inference_mode():
-        images, texts = (
-            encoder.embed_images(encoder.image_inputs([photo])),
-            encoder.embed_texts(encoder.text_inputs([text])),
-        )
+        images = encoder.embed_images(encoder.image_inputs([photo]))
+        texts = encoder.embed_texts(encoder.text_inputs([text]))
     assert match.similarity == pytest.approx(float(images[0] @ texts[0]), abs=1e-5)
     assert match.shares.sum() == pytest.approx(match.similarity, abs=1e-5)
     assert match.image_weights.shape == (2, len(match.boxes))
@@ -117,10 +115,8 @@ def test_the_share_of_a_head_is_what_the_similarity_loses_without_it(name, tmp_p
 
 def perturbed_loss(encoder: DualEncoder, photo, text: str, amount: float = 1e-3) -> float:
     """What the similarity loses where the first head of the last vision layer attends a little less, by `amount`."""
-    *_, last = (
-        part for part in encoder.model.vision_model.modules() if hasattr(part, "v_proj") or hasattr(part, "value")
-    )
-    value = last.v_proj if hasattr(last, "v_proj") else last.value
+    modules = encoder.model.vision_model.modules()
+    *_, value = filter(None, (getattr(part, "v_proj", getattr(part, "value", None)) for part in modules))
 
     def similarity() -> float:
         with torch.inference_mode():
@@ -166,9 +162,8 @@ def test_a_dual_encoder_of_another_package_is_registered(pictures, tmp_path, cap
     monkeypatch.setitem(DESCRIPTIONS, "strangers_clip", None)  # which is undone
     register_guest("strangers_clip", Shouting)
     model, processor = tiny("clip")
-    own = StrangersModel(
-        StrangersConfig(text_config=model.config.text_config, vision_config=model.config.vision_config)
-    )
+    parts = {"text_config": model.config.text_config, "vision_config": model.config.vision_config}
+    own = StrangersModel(StrangersConfig(**parts))
     folder, index = save((own.eval(), processor), tmp_path / "strangers"), tmp_path / "photos.index"
     assert main(["index", "--model", str(folder), "--images", str(pictures), "--output", str(index)]) == 0
     assert prints(capsys, "search", index, "a quiet ball") == prints(capsys, "search", index, "a red ball")

@@ -77,7 +77,7 @@ def test_pipeline_by_task_is_ours_for_our_models(task, rows, captions, tmp_path)
     for model in (str(tmp_path), tiny_captioner()):
         processor = None if isinstance(model, str) else tiny_processor()
         made = pipeline(task, model=model, processor=processor)
-        assert type(made) is hf_ngsan.ImageToTextPipeline
+        assert type(made) is hf_ngsan.CaptioningPipeline
         assert made(rows) == captions
 
 

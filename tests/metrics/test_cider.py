@@ -134,9 +134,8 @@ def test_counts_images_not_captions():
 @each_row("kind", [list, np.array, torch.tensor])
 def test_token_ids_end_with_the_end_token(kind):
     images = [[[1, 5, 6, 2, 0, 0], [1, 5, 2, 9, 9, 2]], [[1, 6, 7, -100, -100]]]
-    frequency = DocumentFrequency.from_captions(
-        [[kind(caption) for caption in image] for image in images], eos_token_id=2, ignored_token_ids=[1]
-    )
+    captions = [[kind(caption) for caption in image] for image in images]
+    frequency = DocumentFrequency.from_captions(captions, eos_token_id=2, ignored_token_ids=[1])
     assert frequency.to_dict() == document_frequencies([[[5, 6, 2], [5, 2]], [[6, 7]]])
     assert (frequency.eos_token_id, frequency.ignored_token_ids) == (2, (1,))
 

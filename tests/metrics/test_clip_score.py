@@ -51,9 +51,8 @@ def test_values_are_those_of_the_formula(encoder, prompt, weight):
             nearest = max(0, *(cosine(model, embed(caption), embed(reference)) for reference in references))
             scores.append(score)
             of_references.append(2 * score * nearest / (score + nearest) if score + nearest else 0.0)
-    found = ClipScore(encoder, prompt=prompt, weight=weight, batch_size=1).compute(
-        predictions=CAPTIONS, images=photos(2), references=REFERENCES, per_image=True
-    )
+    metric = ClipScore(encoder, prompt=prompt, weight=weight, batch_size=1)
+    found = metric.compute(predictions=CAPTIONS, images=photos(2), references=REFERENCES, per_image=True)
     assert found["per_image"]["clip_score"] == pytest.approx(scores, abs=1e-5)
     assert found["per_image"]["ref_clip_score"] == pytest.approx(of_references, abs=1e-5)
     assert found["clip_score"] == pytest.approx(sum(scores) / 2, abs=1e-5)
@@ -86,11 +85,8 @@ def files(tmp_path):
     for number, photo in enumerate(photos(2)):
         photo.save(tmp_path / f"{number}.png")
     images = [{"id": number, "file_name": f"{number}.png"} for number in range(2)]
-    annotations = [
-        {"id": 10 * image + place, "image_id": image, "caption": text}
-        for image, texts in enumerate(REFERENCES)
-        for place, text in enumerate(texts)
-    ]
+    texts = [(image, text) for image, texts in enumerate(REFERENCES) for text in texts]
+    annotations = [{"id": place, "image_id": image, "caption": text} for place, (image, text) in enumerate(texts)]
     (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": annotations}))
     results = [{"image_id": number, "caption": caption} for number, caption in enumerate(CAPTIONS)]
     (tmp_path / "results.json").write_text(json.dumps(results))

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.metrics import Bleu, CaptionMetrics, Cider, CiderD, DocumentFrequency, PTBTokenizer, RougeL
+from hf_ngsan.metrics import (
+    Bleu,
+    CaptionMetric,
+    CaptionMetrics,
+    Cider,
+    CiderD,
+    DocumentFrequency,
+    PTBTokenizer,
+    RougeL,
+    register_metric,
+)
+from hf_ngsan.metrics.registry import METRICS
 from tests.tables import each_row
 
 from . import plain
@@ -53,23 +64,18 @@ def test_values_equal_slow_implementations(cider_benchmark, corpus):
 
 
 def test_the_two_ciders_are_different_numbers():
-    same = CaptionMetrics(tokenizer=None).compute(
-        predictions=["a b c d", "e f g h"], references=[["a b c d"], ["e f g h"]]
-    )
+    metrics, references = CaptionMetrics(tokenizer=None), [["a b c d"], ["e f g h"]]
+    same = metrics.compute(predictions=["a b c d", "e f g h"], references=references)
     assert same["cider_d"] == pytest.approx(10)  # ten times the mean of four cosines
     assert same["cider"] == pytest.approx(10)
     assert next(iter(same)) == "cider_d", "the number that papers call CIDEr comes first"
-    long = "a b c d " * 3
-    longer = CaptionMetrics(tokenizer=None).compute(
-        predictions=[long, "e f g h"], references=[["a b c d"], ["e f g h"]]
-    )
+    longer = metrics.compute(predictions=["a b c d " * 3, "e f g h"], references=references)
     assert longer["cider_d"] < 8 < longer["cider"]  # clipping and the length penalty
 
 
 def test_bleu_is_not_a_mean_and_takes_the_closest_reference():
-    scores = Bleu(tokenizer=None).compute(
-        predictions=["a b c", "d"], references=[["a b c x x x", "y y y y"], ["d"]], per_image=True
-    )
+    references = [["a b c x x x", "y y y y"], ["d"]]
+    scores = Bleu(tokenizer=None).compute(predictions=["a b c", "d"], references=references, per_image=True)
     assert scores["per_image"]["bleu_1"] == pytest.approx([math.exp(1 - 4 / 3), 1])
     assert scores["bleu_1"] == pytest.approx(math.exp(1 - 5 / 4))
 
@@ -98,9 +104,8 @@ def test_other_document_frequencies_change_cider_only():
     own = CaptionMetrics().compute(predictions=PREDICTIONS, references=REFERENCES)
     assert {name for name in own if own[name] != other[name]} == {"cider_d", "cider"}
     with pytest.raises(ValueError, match="token ids"):
-        CiderD(DocumentFrequency.from_captions([[[1, 2]], [[3]]])).compute(
-            predictions=PREDICTIONS, references=REFERENCES
-        )
+        metric = CiderD(DocumentFrequency.from_captions([[[1, 2]], [[3]]]))
+        metric.compute(predictions=PREDICTIONS, references=REFERENCES)
 
 
 def test_they_are_evaluate_modules():
@@ -129,6 +134,22 @@ def test_the_choice_of_metrics():
         CaptionMetrics(metrics=["CIDEr"])
     with pytest.raises(ValueError, match="moses"):
         CaptionMetrics(tokenizer="moses").compute(predictions=PREDICTIONS, references=REFERENCES)
+
+
+def test_a_metric_of_the_users_is_one_of_them_and_each_cites_its_paper(monkeypatch):
+    class Words(CaptionMetric):
+        def score_corpus(self, corpus):
+            lengths = np.array([len(caption.split()) for caption in corpus.predictions])
+            return {"words": lengths.mean()}, {"words": lengths}
+
+    monkeypatch.setattr("hf_ngsan.metrics.registry.METRICS", dict(METRICS))
+    register_metric("words", Words)
+    metric = CaptionMetrics(metrics=["words", "rouge_l"])
+    scores = metric.compute(predictions=PREDICTIONS, references=REFERENCES, per_image=True)
+    assert scores["per_image"]["words"] == [5, 3, 5] and scores["words"] == pytest.approx(13 / 3)
+    assert len({kind().citation for kind in (Bleu, RougeL, CiderD)}) == 3 and RougeL().citation in metric.citation
+    with pytest.raises(ValueError, match="words"):
+        register_metric("words", Bleu)
 
 
 @each_row(

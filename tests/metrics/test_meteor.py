@@ -49,9 +49,8 @@ def test_scores_are_those_of_the_program(scorer):
     }
     for (caption, reference), expected in cases.items():
         one, other = scorer.prepare([caption, reference])
-        assert module.meteor_scores(scorer.statistics([one], [[other]])) == pytest.approx([expected], abs=1e-12), (
-            caption
-        )
+        scores = module.meteor_scores(scorer.statistics([one], [[other]]))
+        assert scores == pytest.approx([expected], abs=1e-12), caption
     one, *others = scorer.prepare(["cat x", "dog", "cat y", "cat x"])
     statistics = scorer.statistics([one, one], [others, others[:2]])  # the best of several references counts
     assert module.meteor_scores(statistics) == pytest.approx([1, 0.2], abs=1e-12)
@@ -85,7 +84,12 @@ def test_words_are_those_of_the_program(scorer):
 def test_stems_are_those_of_snowball_before_its_third_version():
     stems = {"added": "ad", "geologist": "geologist", "skies": "sky", "dying": "die", "running": "run"}
     stems |= {
-        **{"generically": "generic", "hopeful": "hope", "ties": "tie", "happily": "happili", "a": "a", "news": "news"},
+        "generically": "generic",
+        "hopeful": "hope",
+        "ties": "tie",
+        "happily": "happili",
+        "a": "a",
+        "news": "news",
     }
     stems |= {"caresses": "caress", "agreed": "agre", "luxuriated": "luxuri", "adjustment": "adjust"}
     assert {word: stem(word) for word in stems} == stems

@@ -88,7 +88,13 @@ def test_line_ends_are_blanks_and_move_no_caption(end, joined):
 
 def test_joined_captions_depend_on_the_next_one_as_in_the_original():
     captions = [
-        *["at 12th Ave S.", "A man waits", "at 12th Ave S.", "two men wait", "it says etc.", "A dog :)", "smile :)"],
+        "at 12th Ave S.",
+        "A man waits",
+        "at 12th Ave S.",
+        "two men wait",
+        "it says etc.",
+        "A dog :)",
+        "smile :)",
     ]
     alone = ["at 12th ave s.", "a man waits", "at 12th ave s.", "two men wait", "it says etc.", "a dog -rrb-"]
     assert PTBTokenizer().tokenize(captions)[:6] == alone

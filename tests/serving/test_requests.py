@@ -3,9 +3,6 @@
 import io
 
 import pytest
-
-pytest.importorskip("fastapi", reason="the extra serve is not installed")
-
 from PIL import Image
 
 from hf_ngsan.serving.requests import MAX_SCANS, START_OF_SCAN, RequestError, size_of

@@ -8,11 +8,10 @@ import socket
 import threading
 
 import pytest
-
-pytest.importorskip("fastapi", reason="the extra serve is not installed")
-pytest.importorskip("uvicorn", reason="the extra serve is not installed")
-
-from fastapi import FastAPI, Request
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
 from hf_ngsan.serving.hosts import listen
@@ -26,24 +25,17 @@ HEALTH, METRICS = (
 LONG = 1000.0
 
 
-def make_app(release: asyncio.Event, arrived: list) -> FastAPI:
-    app = FastAPI()
+def make_app(release: asyncio.Event, arrived: list) -> Starlette:
+    async def now(request: Request) -> JSONResponse:
+        return JSONResponse("now")
 
-    @app.get("/now")
-    async def now() -> str:
-        return "now"
-
-    @app.post("/never")
-    async def never() -> str:
-        return "now"
-
-    @app.post("/wait")
-    async def wait(request: Request) -> str:
+    async def wait(request: Request) -> JSONResponse:
         arrived.append(request)
         await release.wait()
-        return "late"
+        return JSONResponse("late")
 
-    return app
+    post = {"methods": ["POST"]}
+    return Starlette(routes=[Route("/now", now), Route("/never", now, **post), Route("/wait", wait, **post)])
 
 
 @contextlib.asynccontextmanager
@@ -126,7 +118,7 @@ def test_answers_in_parts_do_not_wait_for_each_other():
 
 
 def test_settings_of_uvicorn_are_taken():
-    config = BoundedServer(FastAPI(), ServingLimits(connections=4), log_level="info", root_path="/captions").config
+    config = BoundedServer(Starlette(), ServingLimits(connections=4), log_level="info", root_path="/captions").config
     assert (config.limit_concurrency, config.log_level, config.root_path) == (5, "info", "/captions")
 
 

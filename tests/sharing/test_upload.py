@@ -63,13 +63,8 @@ def test_arguments_of_a_commit_are_passed_on(online, folder, monkeypatch):
     monkeypatch.setattr(HfApi, "create_branch", lambda self, repo_id, **options: asked.update(options))
     monkeypatch.setattr(HfApi, "list_repo_files", lambda *arguments, **options: [])
     upload_checkpoint(folder, REPOSITORY, create_pr=True, commit_message="mine", revision="next")
-    assert asked == {
-        "branch": "next",
-        "exist_ok": True,
-        "revision": "next",
-        "create_pr": True,
-        "commit_message": "mine",
-    }
+    options = {"revision": "next", "create_pr": True, "commit_message": "mine"}
+    assert asked == {"branch": "next", "exist_ok": True, **options}
 
 
 def test_a_folder_that_does_not_load_is_named_with_the_reason(folder, monkeypatch):

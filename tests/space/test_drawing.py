@@ -45,7 +45,7 @@ def test_every_beam_is_shown_below_a_smaller_photograph_with_a_map_for_each_word
 
 def test_words_are_text_and_the_line_under_them_is_as_dark_as_they_are_visual():
     answers = beams(["<b>", "a&b"], visualness=[("<b>", 0.25), ("a&b", 0.75)])
-    html = drawing.captions_of(answers, lambda weights: "")
+    html = drawing.captions_html(answers, lambda weights: "")
     assert "<b>" not in html and "&lt;b&gt;" in html and "a&amp;b" in html
     assert re.findall(r"rgba\(0, 110, 180, ([\d.]+)\)", html) == ["0.25", "0.75"]
 

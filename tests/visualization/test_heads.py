@@ -44,9 +44,8 @@ def test_padding_has_no_share():
     features = random_features([4])
     longer = {name: torch.nn.functional.pad(it, (0, 0, 0, 3)[-2 * (it.ndim - 1) :]) for name, it in features.items()}
     padded = {name: torch.nn.functional.pad(value, (0, 2)) for name, value in words.items()}
-    match, expected = (
-        explain_match(model, processor.tokenizer, inputs) for inputs in (longer | padded, features | words)
-    )
+    inputs = (longer | padded, features | words)
+    match, expected = (explain_match(model, processor.tokenizer, each) for each in inputs)
     assert match.words == expected.words and match.image_weights.shape == (3, 4)
     assert match.shares == pytest.approx(expected.shares, abs=1e-5)
 

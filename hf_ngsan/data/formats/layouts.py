@@ -38,7 +38,7 @@ class VisualRecord:
 
 class Entry(NamedTuple):
     """A record that has not been read yet: the image's name, if known before, its place in messages, the place of the
-    next record for [`Source.entries`], and a function that returns name and record."""
+    next record for [`FeatureSource.entries`], and a function that returns name and record."""
 
     name: str | None
     where: str
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
             return self.load()
 
 
-class Source:
+class FeatureSource:
     """An opened file or folder of named records. `total` is the `end` of the last entry, in `unit`; if not all names
     are numbers (`is_numbered`), places become ids."""
 
@@ -85,12 +85,12 @@ def files_in(path: Path, *suffixes: str) -> list[str]:
     """Returns the sorted own files of some suffixes in a folder, as [`visible_files`]; "" for a single file."""
     if path.is_file():
         return [""]
-    own, where = OwnFiles(path), str(path)
+    own_files, where = OwnFiles(path), str(path)
     names = (name for name in visible_files(path) if name.lower().endswith(suffixes))
-    return sorted(name for name in names if os.path.isfile(own.find(name, where)))
+    return sorted(name for name in names if os.path.isfile(own_files.find(name, where)))
 
 
-class FileSource(Source):
+class FileSource(FeatureSource):
     """A folder, searched recursively, with a file of a suffix for each image, named by its stem; or one such file."""
 
     def __init__(self, path: Path, suffix: str, read: Callable[[Path], VisualRecord]) -> None:
@@ -101,7 +101,7 @@ class FileSource(Source):
         return self.read(self.path / key)
 
 
-class TsvSource(Source):
+class TsvSource(FeatureSource):
     """Bottom-up attention (Anderson et al. 2018): lines of six fields, boxes and features in base64."""
 
     unit = "bytes"
@@ -133,7 +133,7 @@ def parse_line(line: bytes, where: str) -> tuple[str, VisualRecord]:
     return str(image_id), VisualRecord(features.reshape(num_boxes, -1), boxes.reshape(-1, 4), (width, height))
 
 
-class Hdf5Source(Source):
+class Hdf5Source(FeatureSource):
     """An HDF5 file with arrays of each image, named by its id and a suffix: the features and boxes of the Meshed-Memory
     Transformer (Cornia et al. 2020), or the square grids of RSTNet (Zhang et al. 2021)."""
 
@@ -183,9 +183,7 @@ def open_hdf5(path: Path) -> "h5py.File":
     try:
         import h5py
     except ImportError:
-        raise DataError(
-            f"{path} is an HDF5 file, which the package h5py reads; install it with pip install 'hf-ngsan[features]'."
-        ) from None
+        raise DataError(f"{path} is an HDF5 file, which needs h5py: pip install 'hf-ngsan[features]'.") from None
     return h5py.File(path, "r")
 
 

@@ -11,7 +11,7 @@ from ..annotations import AnnotatedImage, Annotations
 from ..coco_files import number_of
 from ..contract import BOX_TOLERANCE, ROUNDING, caption_features, cell_boxes, check_row, finite_boxes, refuse_boxes
 from ..errors import DataError
-from .layouts import Entry, Source, VisualRecord
+from .layouts import Entry, FeatureSource, VisualRecord
 
 FORMAT = 2  # version of conversion.json
 MAX_GUESSED_SIDE = 65_535  # pixels of a side of an image whose size is unknown: the most that JPEG can hold
@@ -44,9 +44,8 @@ class ConversionPlan:
 
     @property
     def columns(self) -> Features:
-        columns = caption_features(
-            max(self.feature_size, 1), dtype=self.dtype, boxes=self.has_boxes, size=self.has_sizes, split=self.has_split
-        )
+        extra = {"boxes": self.has_boxes, "size": self.has_sizes, "split": self.has_split}
+        columns = caption_features(max(self.feature_size, 1), dtype=self.dtype, **extra)
         if not self.has_captions:
             del columns["captions"]
         if self.has_names:
@@ -54,13 +53,13 @@ class ConversionPlan:
         return columns
 
     def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
-        found = {"has_boxes": "visual_boxes" in row, "has_sizes": size is not None, "has_names": not is_numbered}
+        presence = {"has_boxes": "visual_boxes" in row, "has_sizes": size is not None, "has_names": not is_numbered}
         if not self.is_known:
             self.is_known = True
             self.feature_size = row["visual_features"].shape[1]
-            self.guesses_sizes = found["has_boxes"] and size is None
-            vars(self).update(found)
-        for name, has in found.items():
+            self.guesses_sizes = presence["has_boxes"] and size is None
+            vars(self).update(presence)
+        for name, has in presence.items():
             if has != getattr(self, name):
                 what = name.removeprefix("has_")
                 raise DataError(f"{where}: it has {'' if has else 'no '}{what}, unlike the others; convert them apart.")
@@ -70,7 +69,7 @@ class ConversionPlan:
 class RowMaker:
     """Makes rows from the records of sources, in order; the first completes the plan."""
 
-    sources: Sequence[Source]
+    sources: Sequence[FeatureSource]
     plan: ConversionPlan
     annotations: Annotations
     box_order: str = "xyxy"

@@ -10,7 +10,7 @@ from ..errors import DataError
 
 ZIP = "zip://"
 HUB = "hf://datasets/"
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # by Pillow's names, as in models
+IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # by Pillow's names, as in models
 SUFFIXES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi", ".gif")
 
@@ -55,10 +55,8 @@ class OwnFiles:
         real = os.path.realpath(file) if os.path.islink(file) else os.path.join(self.real_folder_of(folder), name)
         is_inside = self.links or is_within(real, self.real_folders)
         if not (is_inside and is_within(file, self.folders + self.real_folders)):
-            raise DataError(
-                f"{where}: {path} lies outside of the dataset's folder, {self.folders[0]}, or is a link that leads out"
-                " of it; copy the file, or allow links in a folder of your own photographs: images:FOLDER,links=true."
-            )
+            problem = f"{where}: {path} lies outside of the dataset's folder, {self.folders[0]}, or is a link out of it"
+            raise DataError(f"{problem}; copy the file, or allow links in your own folder: images:FOLDER,links=true.")
         return file
 
 
@@ -66,7 +64,7 @@ def is_within(file: str, folders: list[str]) -> bool:
     return file.startswith(tuple(os.path.join(folder, "") for folder in folders))
 
 
-def is_image(name: str) -> bool:
+def has_image_suffix(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
@@ -89,12 +87,12 @@ def visible_files(folder: Path) -> Iterator[str]:
 
 def sorted_files(folder: Path, suffixes: tuple[str, ...] = SUFFIXES, links: bool = False) -> list[str]:
     """Returns the sorted names of such own files of a folder, recursively and relative to it; a ValueError for none."""
-    own = OwnFiles(folder, links)
+    own_files = OwnFiles(folder, links)
     names = sorted(name for name in visible_files(folder) if name.lower().endswith(suffixes))
     if not names:
         raise ValueError(f"{folder} holds no files that end in {', '.join(suffixes)}.")
     for name in names:
         if name != name.encode(errors="replace").decode():
             raise ValueError(f"{folder}: the file name {name!r} is not UTF-8 text; rename it.")
-        own.find(name, str(folder))
+        own_files.find(name, str(folder))
     return names

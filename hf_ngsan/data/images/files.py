@@ -15,7 +15,7 @@ from datasets.formatting import PythonFormatter, _register_formatter
 from datasets.utils.file_utils import xopen
 
 from ..errors import DataError, reason_of
-from . import FORMATS, HUB, ZIP, OwnFiles
+from . import HUB, IMAGE_FORMATS, ZIP, OwnFiles
 
 MEDIA = ("image", "video", "frames")  # columns whose files this package opens
 NAMED_IMAGES = "hf_ngsan_images"  # name of the format of [`NamedImagesFormatter`]
@@ -34,7 +34,7 @@ def holds_media(kind: Any) -> bool:
     return holds_media(kind.feature) if isinstance(kind, List | LargeList) else hasattr(kind, "decode_example")
 
 
-def with_own_files(dataset: Dataset, column: str, own: OwnFiles, name: str) -> Dataset:
+def with_own_files(dataset: Dataset, column: str, own_files: OwnFiles, name: str) -> Dataset:
     """Returns a dataset whose images without bytes have absolute paths of its own files."""
     parts, is_changed, first = list[pa.Array](), False, 0
     table = dataset.with_format("arrow")[:]
@@ -43,12 +43,11 @@ def with_own_files(dataset: Dataset, column: str, own: OwnFiles, name: str) -> D
         without_bytes = chunk.field("bytes").is_null().to_pylist()
         for row, stored in enumerate(paths):
             if stored is not None and without_bytes[row]:
-                paths[row] = own.find(stored, f"{name}, row {first + row}")
+                paths[row] = own_files.find(stored, f"{name}, row {first + row}")
                 is_changed |= paths[row] != stored
-        fields = [
-            pa.array(paths, field.type) if field.name == "path" else chunk.field(field.name) for field in chunk.type
-        ]
-        parts.append(pa.StructArray.from_arrays(fields, fields=list(chunk.type), mask=chunk.is_null()))
+        fields = {field.name: chunk.field(field.name) for field in chunk.type}
+        fields["path"] = pa.array(paths, fields["path"].type)
+        parts.append(pa.StructArray.from_arrays([*fields.values()], fields=list(chunk.type), mask=chunk.is_null()))
         first += len(chunk)
     if not is_changed:  # it stays memory-mapped
         return dataset
@@ -60,9 +59,9 @@ def decode_image(value: Mapping, feature: Image) -> PIL.Image.Image:
     """Decodes an image that is stored as `{"bytes", "path"}`, of a raster format, upright, in its stored mode."""
     content = read_image(value["path"]) if value["bytes"] is None else value["bytes"]
     try:
-        opened = PIL.Image.open(io.BytesIO(content), formats=FORMATS)
+        opened = PIL.Image.open(io.BytesIO(content), formats=IMAGE_FORMATS)
     except PIL.UnidentifiedImageError:  # its message is an address in memory
-        raise PIL.UnidentifiedImageError(f"it is no image of {', '.join(FORMATS)}, or is damaged") from None
+        raise PIL.UnidentifiedImageError(f"it is no image of {', '.join(IMAGE_FORMATS)}, or is damaged") from None
     with opened as image:
         image.load()
         try:
@@ -144,9 +143,8 @@ class NamedImagesFormatter(PythonFormatter):
         except Exception as error:  # Pillow raises errors of many types for damaged files
             known = [f"{key} {rows[key][row]}" for key in ("image_id", "file_name") if key in rows.column_names]
             which = f"the image with {', '.join(known)}" if known else "an image"
-            raise DataError(
-                f"{self.origin.name}: {which} cannot be read ({reason_of(error)}); replace it or leave its row out."
-            ) from error
+            problem = f"{self.origin.name}: {which} cannot be read ({reason_of(error)})"
+            raise DataError(f"{problem}; replace it or leave its row out.") from error
 
 
 # datasets (tested with 5.2) has no public way to add a format, only to transform rows that have been decoded.

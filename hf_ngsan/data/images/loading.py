@@ -16,7 +16,7 @@ from datasets import Dataset, Features, Image, IterableDataset, Value, Video
 from ..errors import DataError, naming_damage
 from . import VIDEO_SUFFIXES, OwnFiles, sorted_files
 from .files import NAMED_IMAGES, with_named_images
-from .rows import TYPES, Columns, all_but_images, find_columns, make_rows
+from .rows import TYPES, Columns, all_but_images, find_columns, image_rows
 from .sources import choose_split, is_folder_of_photographs, name_of_split, open_source, open_split, read_folder
 
 PLACE = "stream:"  # prefix of the path of an image in a stream, before its number
@@ -50,7 +50,7 @@ def load_images(
     if streaming and not is_folder_of_photographs(source, config):  # which is read in place anyway
         return stream_images(source, split, name, image, captions, config, shuffle_buffer)
     dataset, numbers = open_split(source, split, config, links)
-    return make_rows(dataset, find_columns(dataset, source, image, captions), numbers, name, source, links)
+    return image_rows(dataset, find_columns(dataset, source, image, captions), numbers, name, source, links)
 
 
 def stream_images(
@@ -78,10 +78,8 @@ def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
 def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
     """Returns the other columns that are needed, with the number of rows in `__row__`."""
     names = columns.besides_images
-    rows = [
-        {"__row__": number, **{name: row[name] for name in names}}
-        for number, row in enumerate(stream.select_columns(names or [columns.image]).decode(False))
-    ]
+    stored = enumerate(stream.select_columns(names or [columns.image]).decode(False))
+    rows = [{"__row__": number, **{name: row[name] for name in names}} for number, row in stored]
     types = Features({"__row__": Value("int64"), **{name: stream.features[name] for name in names}})
     return pa.Table.from_pylist(rows, types.arrow_schema)
 
@@ -92,7 +90,7 @@ class ImageStream:
 
     def __init__(self, source: str, config: str | None, split: str, column: str, buffer: int) -> None:
         self.source, self.config, self.split, self.column, self.buffer = source, config, split, column, buffer
-        self.own = OwnFiles(source)
+        self.own_files = OwnFiles(source)
         self.close()
 
     def close(self) -> None:
@@ -121,10 +119,9 @@ class ImageStream:
             self.held.pop(self.first, None)
             self.first += 1
         where = f"{self.source}, split {self.split}"
-        return [
-            image if not image or image["bytes"] is not None else {**image, "path": self.own.find(image["path"], where)}
-            for image in stored
-        ]
+        is_file, find = [bool(image) and image["bytes"] is None for image in stored], self.own_files.find
+        images = zip(stored, is_file, strict=True)
+        return [{**image, "path": find(image["path"], where)} if is_path else image for image, is_path in images]
 
     def begin(self, number: int) -> None:
         self.close()
@@ -143,7 +140,7 @@ def load_videos(source: str, split: str, *, captions: str | None = None, links: 
     sorted_files(Path(source), VIDEO_SUFFIXES, links)  # an error without any
     part, numbers = choose_split(read_folder(Path(source), VIDEO_SUFFIXES, links), split, source)
     columns = find_columns(part, source, None, captions)
-    rows = make_rows(part, columns, numbers, f"{source}, split {split}", source, links)
+    rows = image_rows(part, columns, numbers, f"{source}, split {split}", source, links)
     rows = rows.with_format(None).cast_column("image", Image(decode=False)).rename_column("image", "video")
     return rows.cast_column("video", Video(decode=False))
 

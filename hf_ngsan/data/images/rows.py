@@ -28,11 +28,7 @@ NUMBERED_NAMES = (*CAPTION_NAMES, "comments", "comment")
 CAPTION_COLUMN = re.compile(rf"({'|'.join(NUMBERED_NAMES)})(?:[_. -]?(\d+))?")
 ID_NAMES = ("image_id", "imageid", "img_id", "imgid", "coco_id", "cocoid")
 FILE_NAMES = ("file_name", "filename", "image_name", "image_file", "image_path", "img_path", "file_path", "filepath")
-TYPES = {
-    "image_id": Value("int64"),
-    "captions": List(Value("string")),
-    "file_name": Value("string"),
-}
+TYPES = {"image_id": Value("int64"), "captions": List(Value("string")), "file_name": Value("string")}
 
 
 def warn(message: str) -> None:
@@ -66,7 +62,7 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     if image is None:
         image = find_image_column(dataset, source)
     else:
-        refuse_column(dataset, source, "image", image, is_image)
+        refuse_column(dataset, source, "image", image, is_image_column)
     if captions is None:
         chosen = find_caption_columns(dataset, source)
     else:
@@ -92,10 +88,8 @@ def find_image_column(dataset: Dataset, source: str) -> str:
     )
     best = names[0] if len(names) == 1 else find_name(dataset.select_columns(names), IMAGE_NAMES)
     if best is None:
-        raise DataError(
-            f"{source} has {len(names)} columns of images ({', '.join(names) or 'none'}); name one that holds images,"
-            f" their bytes or the paths of their files with image=COLUMN, of {', '.join(dataset.column_names)}."
-        )
+        problem = f"{source} has {len(names)} columns of images ({', '.join(names) or 'none'})"
+        raise DataError(f"{problem}; name one with image=COLUMN, of {', '.join(dataset.column_names)}.")
     return best
 
 
@@ -117,9 +111,8 @@ def refuse_column(dataset: Dataset, source: str, key: str, name: str, fits: Call
     """Raises a DataError for a column that a user names and that is not there, or of another type."""
     fitting = [column for column, kind in dataset.features.items() if fits(kind)]
     if name not in fitting:
-        raise DataError(
-            f"{source} has no column {name!r} for {key}=; columns of its type: {', '.join(fitting) or 'none'}."
-        )
+        columns = ", ".join(fitting) or "none"
+        raise DataError(f"{source} has no column {name!r} for {key}=; columns of its type: {columns}.")
 
 
 def find_name(
@@ -150,11 +143,11 @@ def is_encoded_image(kind: object) -> bool:
     return is_bytes(kind["bytes"]) or kind["bytes"] == Value("null")
 
 
-def is_image(kind: object) -> bool:
+def is_image_column(kind: object) -> bool:
     return isinstance(kind, Image) or is_encoded_image(kind) or is_bytes(kind) or is_text(kind)
 
 
-def make_rows(
+def image_rows(
     dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str, links: bool = False
 ) -> Dataset:
     """Returns the images in some rows of a dataset, each with all of its captions."""
@@ -276,8 +269,8 @@ def image_ids(
         warn(f"{name}: several images have the same {column}, so that their row numbers become their image_id.")
     elif file_names is not None:
         in_names = [number_at_the_end(file_name or "") for file_name in file_names]
-        of_chosen = {in_names[row] for row in chosen}
-        if None not in of_chosen and len(of_chosen) == len(chosen):
+        chosen_numbers = {in_names[row] for row in chosen}
+        if None not in chosen_numbers and len(chosen_numbers) == len(chosen):
             return np.array([-1 if number is None else number for number in in_names])
     return np.arange(num_rows)
 

@@ -22,7 +22,7 @@ from ...io.messages import chain
 from ...io.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, naming_damage, reason_of
 from ..readers import OTHER_NAMES, VALIDATION, find_split
-from . import SUFFIXES, VIDEO_SUFFIXES, OwnFiles, is_image, visible_files
+from . import SUFFIXES, VIDEO_SUFFIXES, OwnFiles, has_image_suffix, visible_files
 from .files import with_own_files, with_own_media
 from .rows import CAPTION_NAMES, warn
 from .tar_files import TAR_SUFFIXES, open_tar_files
@@ -97,7 +97,7 @@ def one_validation(names: list[str]) -> list[str]:
 
 def open_source(source: str, config: str | None, streaming: bool = False, links: bool = False) -> dict[str, Any]:
     """Opens all splits of a dataset by name, as `Dataset` or `IterableDataset`; see [`load_images`]."""
-    path, own = Path(source), OwnFiles(source)
+    path, own_files = Path(source), OwnFiles(source)
     place, files = str(path.absolute()), None
     if is_saved(path) and not streaming:
         saved = open_saved(path)
@@ -119,16 +119,16 @@ def open_source(source: str, config: str | None, streaming: bool = False, links:
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
-    for file in (file for of_split in (files or {}).values() for file in of_split):
+    for file in (file for split_files in (files or {}).values() for file in split_files):
         if PATTERN_CHARACTERS.search(file):
             raise DataError(f"{file} has one of * ? [ ], which the datasets library takes for patterns; rename it.")
     with naming_source(source):
         builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
         if builder.info.builder_name == "csv":
             builder = datasets.load_dataset_builder(place, name=config, data_files=files, **CSV_OPTIONS)  # nosec B615
-        for file in (str(file) for of_split in (builder.config.data_files or {}).values() for file in of_split):
+        for file in (str(file) for split_files in (builder.config.data_files or {}).values() for file in split_files):
             if not path.is_file():
-                own.find(file, source)
+                own_files.find(file, source)
         if builder.info.builder_name == "webdataset":
             return open_tar_files(builder.config.data_files, streaming)
         if not streaming:
@@ -143,19 +143,19 @@ def is_saved(folder: Path) -> bool:
 
 def open_saved(folder: Path) -> Dataset | DatasetDict:
     """Loads what `save_to_disk` wrote; raises a DataError if it names files that are not its own, or is damaged."""
-    own = OwnFiles(folder)
+    own_files = OwnFiles(folder)
     with naming_source(str(folder)):
         for file in (file for name in SAVED for file in (*folder.glob(name), *folder.glob(f"*/{name}"))):
-            content = json.loads(Path(own.find(os.path.abspath(file), str(folder))).read_text(encoding="utf-8"))
+            content = json.loads(Path(own_files.find(os.path.abspath(file), str(folder))).read_text(encoding="utf-8"))
             splits, shards = content.get("splits") or [], content.get("_data_files") or []
             for name in (*splits, *(shard["filename"] for shard in shards)):
-                own.find(os.path.join(file.parent.relative_to(folder), name), str(file))
+                own_files.find(os.path.join(file.parent.relative_to(folder), name), str(file))
         saved = datasets.load_from_disk(str(folder))
     parts = saved if isinstance(saved, DatasetDict) else DatasetDict({"": saved})
     for split, part in parts.items():
         part = with_own_media(part)
         for column in [name for name, feature in part.features.items() if isinstance(feature, datasets.Image)]:
-            part = with_own_files(part, column, own, f"{folder}{split and f', split {split}'}")
+            part = with_own_files(part, column, own_files, f"{folder}{split and f', split {split}'}")
         parts[split] = part
     return parts if isinstance(saved, DatasetDict) else parts[""]
 
@@ -173,34 +173,32 @@ def card_configs(folder: Path) -> list[Any]:
 
 
 def check_configs(configs: Any, source: str) -> None:
-    own, parts = OwnFiles(source), [configs]
+    own_files, parts = OwnFiles(source), [configs]
     while parts:
         part = parts.pop()
         if isinstance(part, str):
-            own.find(part, f"{source}, the configurations of its card")
+            own_files.find(part, f"{source}, the configurations of its card")
         elif isinstance(part, list):
             parts += part
         elif isinstance(part, dict):
-            of_files = {key: value for key, value in part.items() if key in ("data_dir", "data_files")}
-            parts += (of_files if "config_name" in part or of_files else part).values()
+            file_settings = {key: value for key, value in part.items() if key in ("data_dir", "data_files")}
+            parts += (file_settings if "config_name" in part or file_settings else part).values()
 
 
 def files_of_splits(folder: Path) -> dict[str, list[str]]:
     """Returns the files of tables or archives by split, from folders and file names; empty without such files."""
     names = sorted(visible_files(folder))
-    of_suffix = [[name for name in names if suffix in suffixes_of(name)] for suffix in TABLES]
-    read: list[str] = next(filter(None, of_suffix), [])
-    others = sorted({name for kind in of_suffix for name in kind if ".zip" not in suffixes_of(name)} - {*read})
+    names_by_suffix = [[name for name in names if suffix in suffixes_of(name)] for suffix in TABLES]
+    read: list[str] = next(filter(None, names_by_suffix), [])
+    others = sorted({name for kind in names_by_suffix for name in kind if ".zip" not in suffixes_of(name)} - {*read})
     if others:  # besides archives, which may hold the images of a table
         warn(f"{folder}: {read[0]} is read, and others of its kind; {len(others)} files are left out: {others[0]}, …")
     parts: dict[str, list[str]] = {}
     for name, split in zip(read, one_validation(list(map(split_of_file, read))), strict=True):
         parts.setdefault(split, []).append(name)
     if len(parts) > 1 and "" in parts:
-        raise DataError(
-            f"{folder} has files of splits ({', '.join(filter(None, parts))}) and files whose names have none,"
-            f" {parts[''][0]} among them; name these as train-1{Path(parts[''][0]).suffix}, or move them away."
-        )
+        splits, first = ", ".join(filter(None, parts)), parts[""][0]
+        raise DataError(f"{folder} has files of splits ({splits}) and others, such as {first}; rename or move these.")
     return {split or "train": [str(folder.absolute() / name) for name in files] for split, files in parts.items()}
 
 
@@ -225,10 +223,8 @@ def check_hub(name: str) -> None:
     except Exception as error:
         if isinstance(error, OSError):  # the Hub's answer
             raise
-        raise DataError(
-            f"There is no folder {name}, and the Hub, where a dataset may have this name, does not answer; give the "
-            "folder of the photographs, as images:FOLDER."
-        ) from error
+        problem = f"There is no folder {name}, and the Hub, which may have a dataset of this name, does not answer"
+        raise DataError(f"{problem}; give the folder of the photographs, as images:FOLDER.") from error
     check_configs(info.card_data.get("configs") if info.card_data else None, name)
 
 
@@ -266,7 +262,7 @@ def is_folder_of_photographs(source: str, config: str | None = None) -> bool:
 def holds_photographs(folder: Path) -> bool:
     """Returns whether a folder has image files or metadata; beside Parquet, Arrow or tar files, whether it has both."""
     names = list(visible_files(folder))
-    metadata, has_images = list(filter(is_metadata, names)), any(map(is_image, names))
+    metadata, has_images = list(filter(is_metadata, names)), any(map(has_image_suffix, names))
     holding_rows = {".parquet", ".arrow", ".tar"}
     if any(not holding_rows.isdisjoint(suffixes_of(name)) and not is_metadata(name) for name in names):
         return has_images and bool(metadata)
@@ -283,21 +279,21 @@ def holds_images(path: Path) -> bool:
     """Returns whether a folder or file may have images, in files, tar files or Parquet files."""
     names = visible_files(path) if path.is_dir() else [path.name]
     endings = (".parquet", *TAR_SUFFIXES)
-    return any(is_image(name) or is_metadata(name) or name.lower().endswith(endings) for name in names)
+    return any(has_image_suffix(name) or is_metadata(name) or name.lower().endswith(endings) for name in names)
 
 
 def read_folder(folder: Path, suffixes: tuple[str, ...] = SUFFIXES, links: bool = False) -> dict[str, Dataset]:
     """Reads a folder of photographs, or other files, one dataset a split: with `image`, undecoded, and the columns of
     the metadata, or the lines of `photo.txt` as `captions` of `photo.jpg`. A split is a folder below the root. Warnings
     name the files that are left out."""
-    own, names = OwnFiles(folder, links), sorted(visible_files(folder))
+    own_files, names = OwnFiles(folder, links), sorted(visible_files(folder))
     for name in names:
-        own.find(name, str(folder))
+        own_files.find(name, str(folder))
     media = {name for name in names if name.lower().endswith(suffixes)}
     left_out, parts = {name for name in names if not is_metadata(name)}, {}
     for split, files in splits_of([name for name in names if name in media or is_metadata(name)], folder).items():
         metadata = list(filter(is_metadata, files))
-        columns = read_metadata(folder, metadata, own) if metadata else read_beside(folder, files, names)
+        columns = read_metadata(folder, metadata, own_files) if metadata else read_beside(folder, files, names)
         left_out -= {os.path.relpath(file, folder).replace(os.sep, "/") for file in columns.get("image", ())}
         stems = set() if metadata else {name.rpartition(".")[0] for name in files}
         left_out -= {name for name in names if name.lower().endswith(BESIDE) and name.rpartition(".")[0] in stems}
@@ -328,10 +324,8 @@ def splits_of(names: list[str], folder: Path) -> dict[str, list[str]]:
     has_metadata = any(is_metadata(name) and "/" not in name for name in outside)
     # one such name among others may mean a vehicle or an exam
     if not has_metadata and (len(parts) > 1 or not parts.keys().isdisjoint((VALIDATION, "val", "valid"))):
-        raise DataError(
-            f"{folder} has folders of splits ({', '.join(parts)}) and images outside of them, {outside[0]} among"
-            " them; move these into one, or list all images in a metadata.csv in the folder itself."
-        )
+        problem = f"{folder} has folders of splits ({', '.join(parts)}) and images outside, such as {outside[0]}"
+        raise DataError(f"{problem}; move these into one, or list all images in a metadata.csv in the folder itself.")
     return {"train": names}
 
 
@@ -351,7 +345,7 @@ def read_beside(folder: Path, images: list[str], names: list[str]) -> dict[str, 
     return {**columns, "captions": captions} if any(captions) else columns
 
 
-def read_metadata(folder: Path, names: list[str], own: OwnFiles) -> dict[str, list]:
+def read_metadata(folder: Path, names: list[str], own_files: OwnFiles) -> dict[str, list]:
     """Returns the rows of several metadata files, whose paths are relative to the folder of each."""
     columns: list[str] = []
     files_of_paths: dict[str, Path] = {}
@@ -365,16 +359,15 @@ def read_metadata(folder: Path, names: list[str], own: OwnFiles) -> dict[str, li
             raise DataError(f"{file} has the columns {', '.join(keys)}, but {folder / names[0]} {', '.join(columns)}.")
         columns = columns or keys
         if rows and FILE_NAME not in keys:
-            raise DataError(
-                f"{file} has no column {FILE_NAME} among {', '.join(keys)}; begin it with the line file_name,caption."
-            )
+            problem = f"{file} has no column {FILE_NAME} among {', '.join(keys)}"
+            raise DataError(f"{problem}; begin it with the line file_name,caption.")
         for number, row in enumerate(rows):
             where = f"{file}, row {number}"
             with naming_damage(where):
                 path = row[FILE_NAME]
                 if "\\" in path and not (file.parent / path).exists():
                     path = path.replace("\\", "/")  # as Windows writes paths
-                path = own.find(os.path.join(file.parent.relative_to(folder), path), where)
+                path = own_files.find(os.path.join(file.parent.relative_to(folder), path), where)
             if files_of_paths.setdefault(path, file) != file:
                 raise DataError(f"{file} and {files_of_paths[path]} both name {path}; leave it out of one of them.")
             all_rows.append({**row, FILE_NAME: path})

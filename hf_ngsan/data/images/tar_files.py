@@ -7,6 +7,7 @@ import shutil
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -15,7 +16,7 @@ from datasets import Dataset, Features, Image, IterableDataset, List, Value
 from datasets.utils.file_utils import xopen
 
 from ..errors import DataError, naming_damage
-from ..prepared import Rows, fingerprint, prepare
+from ..prepared import Rows, prepare
 from .rows import warn
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -37,9 +38,8 @@ def open_tar_files(places: Mapping[Any, Sequence[str]], streaming: bool) -> dict
         # a URL of the Hub names its revision
         states = [(file, None if "://" in file else Path(file).stat()) for file in files]
         stamps = [(file, state and (state.st_size, state.st_mtime_ns)) for file, state in states]
-        rows = Rows(FEATURES, samples_of(files))  # a generator: nothing is read yet
-        prepared = prepare("webdataset", fingerprint("webdataset", stamps), split, lambda rows=rows: rows)  # type: ignore[misc]
-        parts[split] = prepared.with_format(None)
+        make = partial(Rows, FEATURES, samples_of(files))  # a generator: nothing is read yet
+        parts[split] = prepare("webdataset", 1, split, stamps, make).with_format(None)
     return parts
 
 

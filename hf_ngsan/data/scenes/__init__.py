@@ -95,12 +95,11 @@ def load_scenes(
         raise DataError(f"scenes: language is {language!r}; captions are in en or zh, and descriptions in en.")
 
     from ..contract import caption_features
-    from ..prepared import Rows, fingerprint, prepare
+    from ..prepared import Rows, prepare
 
-    key = fingerprint("scenes", split, number, seed, images, image_size, descriptions, language)
+    settings = (number, seed, images, image_size, descriptions, language)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
-    rows = make_rows(split, number, seed, images, image_size, descriptions, language)  # a generator
-    return prepare("scenes", key, split, lambda: Rows(features, rows, number))
+    return prepare("scenes", 1, split, settings, lambda: Rows(features, scene_rows(split, *settings), number))
 
 
 def size_of_split(name: str, split: str, size: int, validation: int | None, test: int | None) -> int:
@@ -114,7 +113,7 @@ def size_of_split(name: str, split: str, size: int, validation: int | None, test
     return sizes[split]
 
 
-def make_rows(
+def scene_rows(
     split: str, number: int, seed: int, images: bool, image_size: int, descriptions: bool, language: str
 ) -> Iterator[dict[str, Any]]:
     for index in range(number):
@@ -292,9 +291,8 @@ def points_around(*radii: float, points: int) -> list[Point]:
     angles = [2 * math.pi * i / points for i in range(points)]
     xs = [radii[i % len(radii)] * math.sin(angle) for i, angle in enumerate(angles)]
     ys = [-radii[i % len(radii)] * math.cos(angle) for i, angle in enumerate(angles)]
-    return [
-        ((x - min(xs)) / (max(xs) - min(xs)), (y - min(ys)) / (max(ys) - min(ys))) for x, y in zip(xs, ys, strict=True)
-    ]
+    left, width, top, height = min(xs), max(xs) - min(xs), min(ys), max(ys) - min(ys)
+    return [((x - left) / width, (y - top) / height) for x, y in zip(xs, ys, strict=True)]
 
 
 POINTS: dict[str, list[Point]] = {

@@ -103,7 +103,7 @@ class CaptionRewards:
         if "cider_d" in self.weights:
             rows = np.repeat(np.arange(len(self.references)), self.references.number)
             levels, special = count_ngrams(self.references.captions), (self.eos_token_id, self.ignored_tokens)
-            self.cider_d = CiderDReward(DocumentFrequency.from_sequences(levels, rows, None, *special))
+            self.cider_d = CiderDReward(DocumentFrequency(levels, rows, None, *special))
         if "meteor" in self.weights:
             self.meteor = MeteorReward(self.texts)
 

@@ -1,7 +1,6 @@
 """Small files in every format of features, all with the same numbers where the formats can hold them."""
 
 import base64
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -50,10 +49,8 @@ def tsv_line(image_id: int, /, **changes: object) -> bytes:
         "features": features_of(image_id),
         **changes,
     }
-    values = (
-        base64.b64encode(value.tobytes()).decode() if isinstance(value, np.ndarray) else str(value)
-        for value in fields.values()
-    )
+    encode = {np.ndarray: lambda value: base64.b64encode(value.tobytes()).decode()}
+    values = (encode.get(type(value), str)(value) for value in fields.values())
     return "\t".join(values).encode()
 
 
@@ -76,13 +73,8 @@ def write_cocobu(path: Path) -> Path:
 def vqa_arrays(image_id: int, transposed: bool = True) -> dict[str, object]:
     width, height = SIZES[image_id]
     features = features_of(image_id)
-    return {
-        "x": features.T if transposed else features,
-        "bbox": boxes_of(image_id),
-        "image_w": width,
-        "image_h": height,
-        "num_bbox": REGIONS[image_id],
-    }
+    sizes = {"image_w": width, "image_h": height, "num_bbox": REGIONS[image_id]}
+    return {"x": features.T if transposed else features, "bbox": boxes_of(image_id), **sizes}
 
 
 def write_vqa(path: Path, transposed: bool = True) -> Path:
@@ -135,19 +127,4 @@ def write_vatex(path: Path) -> Path:
     path.mkdir(parents=True)
     for video in VIDEOS:
         np.save(path / f"{video}.npy", frames_of(video)[None])
-    return path
-
-
-class Touching:
-    """An object that, unpickled, makes a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple:
-        return Path.touch, (self.path,)
-
-
-def write_pickle(path: Path, touched: Path) -> Path:
-    path.write_bytes(pickle.dumps(Touching(touched)))
     return path

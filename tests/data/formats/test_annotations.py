@@ -5,7 +5,7 @@ import json
 from datasets import load_from_disk
 
 from hf_ngsan.data import load_data
-from hf_ngsan.data.annotations import FORMATS, Annotations
+from hf_ngsan.data.annotations import ANNOTATION_FORMATS, Annotations
 from hf_ngsan.data.conversion import convert_features
 from tests.data.facts import fails_naming
 from tests.data.formats.files import SIZES, write_cocobu, write_tsv
@@ -112,7 +112,7 @@ def test_a_broken_record_is_named_or_listed(fault, tmp_path):
 def test_annotations_alone_have_no_features(tmp_path):
     with fails_naming("split.json", "features"):
         convert_features([write_karpathy(tmp_path / "split.json")], tmp_path / "out")
-    with fails_naming("other.json", *FORMATS):
+    with fails_naming("other.json", *ANNOTATION_FORMATS):
         Annotations([write_json(tmp_path / "other.json", {"cats": []})], None)
 
 

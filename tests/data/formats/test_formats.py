@@ -4,13 +4,13 @@ import json
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
-import pytest
 
-from hf_ngsan.data import load_data
+from hf_ngsan.data import FeatureFormat, VisualRecord, load_data, register_format
 from hf_ngsan.data.contract import cell_boxes
 from hf_ngsan.data.conversion import convert_features
-from hf_ngsan.data.formats import FORMATS, open_sources, recognise
+from hf_ngsan.data.formats import FEATURE_FORMATS, open_sources, recognise
 from tests.data.facts import fails_naming
 from tests.data.formats.files import (
     DIMENSION,
@@ -29,7 +29,6 @@ from tests.data.formats.files import (
     write_hdf5,
     write_m2,
     write_maps,
-    write_pickle,
     write_pth,
     write_tsv,
     write_vatex,
@@ -55,16 +54,9 @@ REGION_FORMATS = {
 GRID_FORMATS = {"grid-pth": write_pth, "grid-npy": lambda path: write_maps(path / "maps")}
 
 
-def made(format_name, path):
-    """A path in a format, or a skip."""
-    if "hdf5" in format_name:
-        pytest.importorskip("h5py")
-    return {**REGION_FORMATS, **GRID_FORMATS}[format_name](path)
-
-
 @each_row("name", REGION_FORMATS)
 def test_regions_arrive_as_they_are(name, tmp_path):
-    path = made(name, tmp_path)
+    path = REGION_FORMATS[name](tmp_path)
     assert recognise(path).name == name.removesuffix("-rows")
     rows = rows_of(path, tmp_path / "out")
     assert rows.keys() == SIZES.keys()
@@ -80,7 +72,7 @@ def test_regions_arrive_as_they_are(name, tmp_path):
 
 @each_row("name", GRID_FORMATS)
 def test_cells_of_feature_maps_arrive_row_by_row(name, tmp_path):
-    path = made(name, tmp_path)
+    path = GRID_FORMATS[name](tmp_path)
     assert recognise(path).name == name
     rows = rows_of(path, tmp_path / "out")
     for image_id in SIZES:
@@ -92,7 +84,6 @@ def test_cells_of_feature_maps_arrive_row_by_row(name, tmp_path):
 
 
 def test_square_grids_of_hdf5(tmp_path):
-    pytest.importorskip("h5py")
     path = write_grid_hdf5(tmp_path / "grids.h5")
     assert recognise(path).name == "grid-hdf5"
     rows = rows_of(path, tmp_path / "out")
@@ -134,7 +125,7 @@ def test_a_folder_of_several_formats_must_say_which(tmp_path):
     with fails_naming("grid-pth", "vatex", "--from"):
         recognise(tmp_path / "both")
     assert open_sources(tmp_path / "both", "vatex")[0].total == len(VIDEOS)
-    with fails_naming("unknown", *FORMATS):
+    with fails_naming("unknown", *FEATURE_FORMATS):
         open_sources(tmp_path / "both", "unknown")
     with fails_naming(tmp_path / "both" / "val", "grid-pth"):
         open_sources(tmp_path / "both" / "val", "grid-pth")
@@ -142,8 +133,22 @@ def test_a_folder_of_several_formats_must_say_which(tmp_path):
     for path in (tmp_path / "note.txt", tmp_path / "absent"):
         with fails_naming(path):
             open_sources(path)
-    with fails_naming("note.txt", *FORMATS):
+    with fails_naming("note.txt", *FEATURE_FORMATS):
         recognise(tmp_path / "note.txt")
+
+
+def test_a_format_of_the_users_is_recognised(tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_ngsan.data.formats.FEATURE_FORMATS", dict(FEATURE_FORMATS))
+    text = FeatureFormat(
+        "text", "numbers in ID.numbers", (".numbers",), lambda path: VisualRecord(np.loadtxt(path, ndmin=2))
+    )
+    register_format(text)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "7.numbers").write_text("1 2\n3 4")
+    assert rows_of(tmp_path / "mine", tmp_path / "out")[7]["visual_features"].tolist() == [[1, 2], [3, 4]]
+    for wrong in (FeatureFormat("text", "", (".txt",), write_tsv), FeatureFormat("none", "", (".txt",))):
+        with fails_naming(wrong.name):
+            register_format(wrong)
 
 
 def other(**changes):
@@ -184,16 +189,7 @@ def test_a_broken_line_is_named_and_nothing_is_left_or_it_is_skipped(fault, tmp_
     assert "line 2" in skipped["file_name"] and str(facts[-1]) in skipped["reason"]
 
 
-def test_no_object_is_ever_unpickled(tmp_path):
-    touched = tmp_path / "touched"
-    path = write_pickle(tmp_path / "7.pth", touched)
-    with fails_naming("7.pth"):
-        convert_features([path], tmp_path / "out")
-    assert not touched.exists()
-
-
 def test_hdf5_reads_parts_that_are_not_stored_as_zeros_and_we_do_not(tmp_path):
-    h5py = pytest.importorskip("h5py")
     for chunks, part in ((None, None), ((8, 1000), None), ((8, 1000), bytes(32_000))):
         with h5py.File(tmp_path / "0.hdf5", "w") as file:
             array = file.create_dataset("7_features", (64, 2000), "<f4", chunks=chunks, fillvalue=1)
@@ -205,7 +201,6 @@ def test_hdf5_reads_parts_that_are_not_stored_as_zeros_and_we_do_not(tmp_path):
 
 
 def test_hdf5_files_are_read_no_further_than_themselves(tmp_path):
-    h5py = pytest.importorskip("h5py")
     write_m2(tmp_path / "other.hdf5")
     with h5py.File(tmp_path / "links.hdf5", "w") as file:
         file["12_boxes"] = boxes_of(12)
@@ -224,10 +219,8 @@ def test_one_damaged_file_of_a_folder_does_not_hide_its_format(tmp_path):
     first.write_bytes(b"damaged")
     np.savez(second, **{**vqa_arrays(12), "bbox": boxes_of(12)[:2]})
     result = convert_features([path], tmp_path / "out", skip_errors=True)
-    assert result.num_rows == 1 and [Path(entry["file_name"]).name for entry in result.skipped] == [
-        first.name,
-        second.name,
-    ]
+    skipped = [Path(entry["file_name"]).name for entry in result.skipped]
+    assert result.num_rows == 1 and skipped == [first.name, second.name]
     assert "(2, 4)" in result.skipped[1]["reason"]
 
 

@@ -26,7 +26,6 @@ BROKEN_FEATURES = [entry for entry in BROKEN if entry["format"] in FEATURES and 
 def converted(path, output, **options):
     import datasets
 
-    pytest.importorskip("h5py")
     convert_features([FOLDER / path], output, dtype="float32", **options)
     return datasets.load_from_disk(str(output)).with_format("numpy")
 
@@ -82,7 +81,6 @@ def test_grids(path, key, options, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", BROKEN_FEATURES)
 def test_every_broken_file_is_named_and_leaves_nothing(entry, tmp_path):
-    pytest.importorskip("h5py")
     file = FOLDER / "broken" / entry["file"]
     with fails_naming(file.stem, *([entry["where"]] if isinstance(entry.get("where"), int) else [])):
         convert_features([file], tmp_path / "out")

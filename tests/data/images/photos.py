@@ -39,9 +39,8 @@ def lists() -> Dataset:
 def one_row_a_caption(**more: list) -> Dataset:
     """Two captions of each picture; those of the first stand at both ends."""
     indices, texts = [0, 1, 1, 2, 2, 0], ["a cat", "a dog", "one dog", "a cow", "one cow", "one cat"]
-    return table(
-        {"image": indices, "caption": texts} | {name: [values[i] for i in indices] for name, values in more.items()}
-    )
+    columns = {name: [values[i] for i in indices] for name, values in more.items()}
+    return table({"image": indices, "caption": texts, **columns})
 
 
 def several_columns() -> Dataset:

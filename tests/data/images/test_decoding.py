@@ -10,7 +10,7 @@ from datasets import Dataset, DatasetDict
 from PIL import Image, UnidentifiedImageError
 
 from hf_ngsan.data import caption_features, load_data
-from hf_ngsan.data.images import FORMATS
+from hf_ngsan.data.images import IMAGE_FORMATS
 from hf_ngsan.data.images import files as decoding
 from hf_ngsan.models import image_processing_captioning
 from tests.models.test_load_image import encoded, photo
@@ -18,7 +18,7 @@ from tests.tables import each_row
 
 
 def test_the_formats_are_those_of_image_processors():
-    assert FORMATS == image_processing_captioning.FORMATS
+    assert IMAGE_FORMATS == image_processing_captioning.IMAGE_FORMATS
 
 
 @each_row("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM"])

@@ -89,9 +89,8 @@ def test_folders_directly_below_the_root_are_splits_with_everything_in_them(tmp_
 
 def test_text_files_beside_photographs_hold_their_captions(tmp_path):
     names = ["train_station.jpg", "b.PNG", "c.webp", "deep/d.v2.jpeg", "e.jpg"]
-    folder = write(
-        tmp_path / "photos", *names, train_station="\ufeffa train\r\n\r\n two trains \n", b="12\x0b\u2028, NA"
-    )
+    texts = {"train_station": "\ufeffa train\r\n\r\n two trains \n", "b": "12\x0b\u2028, NA"}
+    folder = write(tmp_path / "photos", *names, **texts)
     (folder / "deep" / "d.v2.TXT").write_text("None")
     (folder / "c.caption").write_text("a cow\nnan")
     (folder / "notes.txt").write_text("no caption")

@@ -40,9 +40,8 @@ def save(dataset, folder: Path) -> Path:
 
 
 def as_one_row_a_caption(suffix):
-    rows = [
-        {"file_name": name, "text": text} for name, texts in zip(FILE_NAMES, CAPTIONS, strict=True) for text in texts
-    ]
+    images = zip(FILE_NAMES, CAPTIONS, strict=True)
+    rows = [{"file_name": name, "text": text} for name, texts in images for text in texts]
     return lambda folder: write_image_folder(folder, rows, suffix)
 
 
@@ -104,9 +103,8 @@ def test_an_id_of_several_images_is_not_taken_for_their_number(tmp_path):
 @each_row("kind", ["bytes", "files"])
 def test_different_images_of_one_id_are_refused_and_equal_ones_are_one(tmp_path, keys, kind):
     for other, is_refused in ((0, False), (2, True)):
-        stored = [
-            {"bytes": picture_bytes(number), "path": f"{place}.png"} for place, number in enumerate((0, 1, other))
-        ]
+        numbers = enumerate((0, 1, other))
+        stored = [{"bytes": picture_bytes(number), "path": f"{place}.png"} for place, number in numbers]
         column = "image_id" if keys[0] == 7 else "filename"
         rows = {"image": stored, column: keys, "caption": ["a cat", "a dog", "one cat"]}
         if kind == "files":
@@ -187,10 +185,8 @@ def test_rows_can_be_changed_as_training_does_and_sent_to_another_process(tmp_pa
     assert "image" not in chosen.remove_columns("image")[0]
     assert [index_of(image) for image in chosen["image"]] == [2, 0]
     inputs = CaptionCollator(lambda **inputs: inputs, captions_per_image=2)(batch)
-    assert [index_of(image) for image in inputs["images"]] == [0, 2] and inputs["captions"] == [
-        CAPTIONS[0],
-        CAPTIONS[2],
-    ]
+    assert [index_of(image) for image in inputs["images"]] == [0, 2]
+    assert inputs["captions"] == [CAPTIONS[0], CAPTIONS[2]]
     assert set(chosen.select_columns(["captions"])[0]) == {"captions"}
     assert chosen.map(lambda row: {"side": row["image"].width})["side"][:] == [22, 20]
 

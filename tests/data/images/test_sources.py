@@ -19,12 +19,6 @@ def test_one_of_several_configurations(tmp_path):
         load_data(f"images:{tmp_path / 'mine'},config=huge", "train")
 
 
-def test_a_folder_whose_name_holds_commas_colons_and_equals_signs(tmp_path):
-    folder = parquet_folder(tmp_path / "a: b,image=c,d")
-    assert len(load_data(f"images:{folder}", "train")) == 3
-    assert len(load_data(f"images:{folder},image=image,captions=captions", "train")) == 3
-
-
 def test_a_changed_folder_is_read_again(tmp_path):
     folder = parquet_folder(tmp_path / "mine")
     assert load_data(f"images:{folder}", "train")["captions"][0] == ["a cat", "one cat"]

@@ -34,9 +34,8 @@ def many(folder):
 
 
 def image_folder(folder):
-    rows = [
-        {"file_name": f"photo_{n}.png", "captions": caption} for n, caption in enumerate([["a"], ["b", "c"], ["d"]])
-    ]
+    texts = [["a"], ["b", "c"], ["d"]]
+    rows = [{"file_name": f"photo_{n}.png", "captions": captions} for n, captions in enumerate(texts)]
     return write_image_folder(folder / "photos", rows, ".jsonl")
 
 
