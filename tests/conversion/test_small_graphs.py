@@ -39,7 +39,7 @@ def test_small_graphs_compute_the_same(tmp_path):
         return load_graph(file, weights=left_out)({"pixels": given})["features"]
 
     expected, size = run(), file.stat().st_size
-    kernel, linear = weights["kernel"].astype(np.float16), weights["linear"].T.astype(np.float16)
+    kernel, linear = weights["kernel"].astype(np.float16), weights["linear"].T.astype(np.float16, order="C")
     stored = [kernel, linear, weights["fine"]]
     contents = {str(number): b"header" + array.tobytes() for number, array in enumerate(stored)}
     places = small_graphs.leave_weights_out(file, weights, contents)
