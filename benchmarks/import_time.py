@@ -23,7 +23,9 @@ LIMIT = 0.4
 AUTO_CLASSES = "from transformers import AutoImageProcessor, AutoModel, AutoProcessor, pipeline"
 COMMANDS = {
     ("caption", "{photo}"): 0.8,
+    ("caption", "--scores", "{photo}"): 1.5,
     ("search", "{index}", "a dog"): 1.5,
+    ("search", "{index}", "--image", "{photo}"): 1.5,
     ("caption", "missing.jpg"): 0.4,
     ("--help",): 0.3,
 }

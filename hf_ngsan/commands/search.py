@@ -65,19 +65,28 @@ def run(options: argparse.Namespace) -> None:
 
 
 def hits_by_graph(options: argparse.Namespace, indexes: list) -> list | None:
-    """Returns what the graph of texts beside the model finds, without torch; None if it cannot do what is asked."""
-    if options.text is None or options.figure is not None or options.modules:
+    """Returns what the graphs beside the model find, without torch; None if they cannot do what is asked."""
+    if options.figure is not None or options.modules:
         return None
-    from ..exporting.onnx_folder import open_text_graph
+    from ..exporting.captioner import pixels_of
+    from ..exporting.onnx_folder import open_dual_encoder, open_text_graph
     from ..retrieval import search_current
+    from ..tasks.captioning_files import read_image
 
-    graph = open_text_graph(find_model_folder(options.model or indexes[0].description.model))
-    if graph is None or any(index.description.fingerprint != graph.fingerprint for index in indexes):
+    folder = find_model_folder(options.model or indexes[0].description.model)
+    encoders = (None, open_text_graph(folder)) if options.image is None else open_dual_encoder(folder)
+    images, texts = encoders or (None, None)
+    if texts is None or any(index.description.fingerprint != texts.fingerprint for index in indexes):
         return None
-    query, backend = graph.embed(options.text), "exact" if options.exact else None
+    query = None
+    if images is None:
+        query = texts.embed(options.text)
+    elif images.settings is not None:
+        query = images.embed(pixels_of(read_image(options.image, "the image"), images.settings)[None])
     if query is None:
         return None
-    return search_current(indexes, graph.fingerprint, query, options.top_k, backend, options.filter)
+    backend = "exact" if options.exact else None
+    return search_current(indexes, texts.fingerprint, query, options.top_k, backend, options.filter)
 
 
 def hits_by_model(options: argparse.Namespace, indexes: list) -> list:

@@ -69,6 +69,8 @@ class ImageGraph:
     """The image encoder of a dual encoder, from the pixels that its own or the captioner's processor makes."""
 
     def __init__(self, folder: Path) -> None:
+        settings = json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
+        self.settings: dict[str, Any] | None = settings.get("image")  # of [`pixels_of`], if that prepares images alike
         self.graph = open_tower(folder, IMAGE)
 
     def embed(self, pixel_values: np.ndarray) -> np.ndarray:
@@ -191,7 +193,14 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
     from ..io.folders import write_folder_atomically
     from ..models.pretrained_weights import is_packaged
     from ..registry import own_model_types
-    from .folder import TEXTS, word_settings, write_captioner_graphs, write_image_graph, write_text_graph
+    from .folder import (
+        TEXTS,
+        image_settings,
+        word_settings,
+        write_captioner_graphs,
+        write_image_graph,
+        write_text_graph,
+    )
     from .graphs import UnexportableError
 
     model_type, tokenizer = model.config.model_type, processor.tokenizer
@@ -214,13 +223,16 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
             if any(plain.encode(text).ids != tokenizer(text)["input_ids"] for text in TEXTS):
                 raise UnexportableError(f"{folder}: tokenizer.json alone splits texts otherwise than the tokenizer.")
             encoder = dual_encoder_of(model, processor)
+            image = None
             with suppress(UnexportableError):  # such as regions; texts alone are enough for a search
                 write_image_graph(encoder, target)
+                image = image_settings(model, processor)
             settings = {
                 "inputs": list(encoder.text_inputs(TEXTS)),
                 **write_text_graph(encoder, target),
                 "pad_token_id": tokenizer.pad_token_id,
                 "special_ids": sorted({tokenizer.unk_token_id, *tokenizer.all_special_ids}),
+                "image": image,
                 "fingerprint": fingerprint,
             }
             write_text_atomically(target / TEXT_SETTINGS, json.dumps(settings, indent=1) + "\n")

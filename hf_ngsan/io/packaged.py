@@ -39,8 +39,8 @@ PHOTOGRAPHS = {
     "tower": ("gradio", "media_assets/images/tower.jpg"),
 }
 """Photographs that packages bring, by what they show: package and place. The motorcycle (Middlebury stereo data, CC0)
-was chosen for its caption, which is nearly right, the others before any of them was captioned. The officer is Grace
-Hopper, by James S. Davis, 1984."""
+was chosen after it was captioned, the others before any of them was captioned. The officer is Grace Hopper, by James S.
+Davis, 1984."""
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 RUNS = "runs"
 """Folder of training runs, where nothing is the name of a model on the Hub."""

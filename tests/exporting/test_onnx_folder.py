@@ -28,7 +28,7 @@ from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.retrieval import IndexDescription, IndexFolder
 from hf_ngsan.sharing import write_checkpoint
-from hf_ngsan.tasks.retrieval_search import embed_texts
+from hf_ngsan.tasks.retrieval_search import embed_images, embed_texts
 from tests.commands.running import fails, heavy_imports, prints
 from tests.exporting.eager import use_eager_graphs
 from tests.models.mhsan import tiny as mhsan
@@ -70,10 +70,19 @@ def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
         ["caption", PHOTOGRAPH, "--json", "--max-new-tokens", "5"],
         ["search", str(tmp_path / "index"), "a man in a hat", "--top-k", "3"],
         ["caption", "missing.jpg"],
+        ["search", str(tmp_path / "index"), "--image", PHOTOGRAPH, "--top-k", "3"],
         ["caption", PHOTOGRAPH, "--json", "--scores"],
     ]
     ends = [heavy_imports(tmp_path, *arguments) for arguments in commands]
-    assert not set.union(*(heavy for heavy, _ in ends)) and [done.returncode for _, done in ends] == [0, 0, 0, 0, 2, 0]
+    assert not set.union(*(heavy for heavy, _ in ends)) and [done.returncode for _, done in ends] == [
+        0,
+        0,
+        0,
+        0,
+        2,
+        0,
+        0,
+    ]
     for arguments in [*commands[:3], commands[-1]]:
         assert main([*arguments, "--engine", "torch"]) == 0
     model, processor = dual_encoder
@@ -87,10 +96,15 @@ def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
     assert found["score"] == pytest.approx(wanted["score"], abs=1e-4)
     assert [word for word, _ in found["words"]] == [word for word, _ in wanted["words"]]
     assert [one for _, one in found["words"]] == pytest.approx([one for _, one in wanted["words"]], abs=1e-3)
-    scores = random.astype(np.float16).astype(np.float32) @ embed_texts(model, processor, ["a man in a hat"])[0]
-    best = np.argsort(-scores)[:3]
-    assert [line.split("\t")[1:] for line in lines[4:]] == [["abcde"[place], "it"] for place in best]
-    assert [float(line.split("\t")[0]) for line in lines[4:]] == pytest.approx(scores[best], abs=1e-4)
+    text, image = (
+        embed_texts(model, processor, ["a man in a hat"]),
+        embed_images(model, processor, [{"image": PHOTOGRAPH}]),
+    )
+    for query, hits in ((text, lines[4:7]), (image, lines[7:])):
+        scores = random.astype(np.float16).astype(np.float32) @ query[0]
+        best = np.argsort(-scores)[:3]
+        assert [line.split("\t")[1:] for line in hits] == [["abcde"[place], "it"] for place in best]
+        assert [float(line.split("\t")[0]) for line in hits] == pytest.approx(scores[best], abs=1e-4)
 
 
 def test_options_that_need_more_take_pytorch(monkeypatch):
@@ -169,7 +183,7 @@ def test_graphs_go_with_their_model_alone(tmp_path):
     (saved / "model.safetensors").write_text("the same weights in another type")
     copy_graphs(first, saved)
     assert not (saved / FOLDER).exists()
-    (saved / "model.safetensors").write_bytes((first / "model.safetensors").read_bytes())
+    (saved / "model.safetensors").write_text((first / "model.safetensors").read_text())
     copy_graphs(first, saved)
     assert is_current(saved, ["encoder.onnx"]) and (saved / FOLDER / WEIGHTS).exists()
     assert is_current(same, ["encoder.onnx"]) and not (same / FOLDER / "private.txt").exists()
