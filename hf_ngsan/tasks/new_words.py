@@ -15,8 +15,7 @@ from .new_models import unknown_share
 
 logger = logging.getLogger(__name__)
 
-NEIGHBOURS = 5
-DECAY = 5.0  # of a row's squared change, a place of the word; with less, captions of other photographs have it too
+DECAY = 2.0  # of a row's squared change, a place of the word; with less, captions of other photographs have it too
 SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}  # of text encoders
 
 
@@ -49,9 +48,9 @@ def learn_new_words(
 def fit_new_words(model: Any, tokenizer: PreTrainedTokenizerBase, batches: Iterable[Any]) -> None:
     """Fits the new words of a captioner to the places where captions have them; `batches` have `labels`.
 
-    A word's embedding becomes the mean of the `NEIGHBOURS` known words that the captioner expects there. Its row of the
-    classifier begins as their mean, too, and then minimizes the cross-entropy of all words of the captions, while all
-    else stays as it is: the "weight imprinting" of Qi et al. 2018 as a regression.
+    A word's embedding becomes that of the known word that the captioner expects most there. So does its row of the
+    classifier, which then minimizes the cross-entropy of all words of the captions, while all else stays as it is: the
+    "weight imprinting" of Qi et al. 2018 as a regression.
     """
     first, classifier, parts = len(tokenizer) - len(model.new_words), model.get_output_embeddings(), []
     expected = torch.zeros(len(model.new_words), first, device=model.device)
@@ -70,10 +69,9 @@ def fit_new_words(model: Any, tokenizer: PreTrainedTokenizerBase, batches: Itera
     if not len(new):  # all are behind the end of captions that are too long
         return
     expected[:, tokenizer.all_special_ids] = 0
-    shares, nearest = expected[new - first].topk(min(NEIGHBOURS, first))
-    shares, rows = shares / shares.sum(-1, keepdim=True), list(classifier.parameters())
+    nearest, rows = expected[new - first].argmax(-1), list(classifier.parameters())
     for weight in {model.get_input_embeddings().weight, *rows}:
-        weight.data[new] = torch.einsum("wn,wn...->w...", shares, weight.data[nearest])
+        weight.data[new] = weight.data[nearest]
     fitted, places = [row.data[new].requires_grad_() for row in rows], torch.searchsorted(new, labels)
     start, decay = fitted[0].detach().clone(), DECAY / len(labels) * places[is_new].bincount()[:, None]
     optimizer = torch.optim.LBFGS(fitted, max_iter=100, line_search_fn="strong_wolfe")
