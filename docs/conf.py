@@ -14,7 +14,7 @@ project, author, release = "hf-ngsan", "the developers of hf-ngsan", hf_ngsan.__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 root_doc, exclude_patterns = "index", ["README.md", "_build"]
 html_theme, html_title = "furo", "hf-ngsan"
-copyright = "the developers of hf-ngsan. Code under Apache-2.0, models of photographs for non-commercial use"  # the footer
+copyright = "the developers of hf-ngsan. Code: Apache-2.0. Models of photographs: non-commercial use"  # the footer
 html_static_path, html_js_files = ["_static"], ["search.js"]
 suppress_warnings = ["misc.highlighting_failure"]  # of CSV
 
