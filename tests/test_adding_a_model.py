@@ -13,6 +13,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 ROOT = Path(__file__).parents[1]
+MODELS = ROOT / "examples" / "models"
 IGNORED = shutil.ignore_patterns("runs", "__pycache__")
 PAGES = "".join((ROOT / "docs" / name).read_text() for name in ("adding_a_model.md", "adding_data.md"))
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGES, re.M | re.S))
@@ -22,7 +23,7 @@ BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.M | re.S)
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    return shutil.copytree(ROOT / "examples" / "models", tmp_path_factory.mktemp("outside"), IGNORED, dirs_exist_ok=True)
+    return shutil.copytree(MODELS, tmp_path_factory.mktemp("outside"), ignore=IGNORED, dirs_exist_ok=True)
 
 
 def follow(section: str, folder: Path) -> list[str]:
@@ -30,6 +31,7 @@ def follow(section: str, folder: Path) -> list[str]:
     text = SECTIONS[section]
     for name, content in FILE.findall(text):
         file = folder / name
+        assert not file.exists() or file.read_text() == content, f"{name} differs from the one in examples/models"
         file.parent.mkdir(exist_ok=True)
         file.write_text(content)
     outputs = []

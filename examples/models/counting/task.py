@@ -11,8 +11,8 @@ from hf_ngsan.data import DataError, load_data
 from hf_ngsan.loading import load_model
 from hf_ngsan.training import Evaluation, Stage, Task, TrainingConfig
 from hf_ngsan.training.batches import map_sharded, take
-from hf_ngsan.training.objectives import Objective
 from hf_ngsan.training.config import EvaluationSettings, TrainingSettings, setting
+from hf_ngsan.training.objectives import Objective
 
 from .configuration_counting import CountingConfig
 from .modeling_counting import CountingModel

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ from hf_ngsan.data import CaptionCollator, build_tokenizer, load_data
 from hf_ngsan.metrics.retrieval import retrieval_metrics
 from hf_ngsan.training import Stage, Task, TrainingConfig
 from hf_ngsan.training.batches import map_sharded, take
-from hf_ngsan.training.objectives import Contrastive
 from hf_ngsan.training.config import ContrastiveSettings, EvaluationSettings
+from hf_ngsan.training.objectives import Contrastive
 
 from .configuration_matching import MatchingConfig
 from .modeling_matching import MatchingModel
