@@ -9,12 +9,10 @@ from torch import nn
 from transformers import initialization as init
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
-from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import OutputRecorder
 
 from .geometry import GeometricBias
@@ -76,20 +74,6 @@ def with_attention(config: PreTrainedConfig, implementation: str | None) -> PreT
     changed = copy.copy(config)
     changed._attn_implementation_internal = implementation  # the property would change the parts that both share
     return changed
-
-
-def needed_mask(attention_mask: Any) -> Any:
-    """Returns a mask `(batch_size, length)`, or `None` if all is real; an accelerator is not asked: it would wait."""
-    if not torch.is_tensor(attention_mask) or attention_mask.device.type != "cpu" or attention_mask.ndim != 2:
-        return attention_mask
-    return attention_mask if is_tracing(attention_mask) or not attention_mask.bool().numpy().all() else None
-
-
-def padding_mask(config: Any, states: torch.Tensor, attention_mask: Any, keys: torch.Tensor | None = None) -> Any:
-    """Returns the mask of attention without causality from `states` to `keys`, or to themselves, if one is needed."""
-    mask = needed_mask(attention_mask)
-    shared: Any = {"config": config, "inputs_embeds": states, "encoder_hidden_states": keys}
-    return create_bidirectional_mask(**shared, attention_mask=mask, allow_is_bidirectional_skip=mask is None)
 
 
 def masked_moments(
