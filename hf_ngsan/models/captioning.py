@@ -241,6 +241,7 @@ class WordGenerationMixin(GenerationMixin):
     config: Any
     model: Any
     lm_head: nn.Module
+    training: bool
     longest_output = 20  # tokens of a generated text by default, the end token included
 
     def adjust_generation_fn(self, *args: Any, **kwargs: Any) -> None:
