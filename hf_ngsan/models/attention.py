@@ -111,7 +111,7 @@ class TrainedInstanceNorm(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """dL/dx_j = r (g_j - w_j (sum_i g_i + y_j sum_i g_i y_i)) with r = 1 / sigma, outputs y and shares w."""
         normalized, scale, share = ctx.saved_tensors
         products = gradient * normalized
@@ -275,7 +275,7 @@ class MultiHeadAttention(nn.Module):
             query, key, value = project(hidden_states, self.q_proj, self.k_proj, self.v_proj)
             key, value = self.split_keys_and_values(key, value, token_mask)
             if cache is not None:
-                key, value = cache.self_attention_cache.update(key, value, self.layer_idx)
+                key, value = cache.self_attention_cache.update(key, value, self.layer_idx)  # type: ignore[arg-type]
         else:
             query = self.q_proj(hidden_states)
             key, value = self.keys_and_values(encoder_hidden_states, token_mask, cache)
@@ -290,7 +290,8 @@ class MultiHeadAttention(nn.Module):
         if cache is not None and cache.is_updated.get(self.layer_idx):
             layer = cache.cross_attention_cache.layers[self.layer_idx]
             return layer.keys, layer.values
-        key, value = self.split_keys_and_values(*self.project_source(source), token_mask)
+        key, value = self.project_source(source)
+        key, value = self.split_keys_and_values(key, value, token_mask)
         if cache is None:
             return key, value
         cache.is_updated[self.layer_idx] = True

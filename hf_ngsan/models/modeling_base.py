@@ -67,7 +67,7 @@ class HubPreTrainedModel(PreTrainedModel):
     ) -> None:
         """Raises an error for features, mask or boxes of a wrong shape, missing boxes, and unknown keywords."""
         refuse_unknown_keywords(self, keywords)
-        check_visual_features(features, mask, self.config.visual_feature_size)  # type: ignore[arg-type]
+        check_visual_features(features, mask, self.config.visual_feature_size)
         check_visual_boxes(boxes, features, boxes_needed_by)
 
     @staticmethod
