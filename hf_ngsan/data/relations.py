@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from .contract import caption_features
 from .errors import DataError
-from .prepared import Rows, fingerprint, prepare
+from .prepared import Rows, prepare
 from .saved import load_saved, stamps_of
 from .scenes.relations import AMBIGUOUS, FAMILIES, Statement, answer_families
 
@@ -42,9 +42,9 @@ def load_relations(directory: str, split: str, *, exchanged: bool = False) -> Da
     if not {"objects", "visual_boxes"} <= {*rows.column_names}:
         raise DataError(f"{directory} has no objects with boxes; extract features of regions, which name them.")
     dimension = rows[0]["visual_features"].shape[1]
-    key = fingerprint("relations", stamps_of(Path(directory)), split, exchanged)
+    parts = [stamps_of(Path(directory)), exchanged]
     features = caption_features(dimension, objects=True)
-    return prepare("relations", key, split, lambda: Rows(features, related_rows(rows, exchanged)))
+    return prepare("relations", 1, split, parts, lambda: Rows(features, related_rows(rows, exchanged)))
 
 
 def related_rows(rows: Dataset, exchanged: bool) -> Iterator[dict[str, Any]]:

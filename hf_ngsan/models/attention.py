@@ -9,12 +9,10 @@ from torch import nn
 from transformers import initialization as init
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
-from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import OutputRecorder
 
 from .geometry import GeometricBias
@@ -78,20 +76,6 @@ def with_attention(config: PreTrainedConfig, implementation: str | None) -> PreT
     return changed
 
 
-def needed_mask(attention_mask: Any) -> Any:
-    """Returns a mask `(batch_size, length)`, or `None` if all is real; an accelerator is not asked: it would wait."""
-    if not torch.is_tensor(attention_mask) or attention_mask.device.type != "cpu" or attention_mask.ndim != 2:
-        return attention_mask
-    return attention_mask if is_tracing(attention_mask) or not attention_mask.bool().numpy().all() else None
-
-
-def padding_mask(config: Any, states: torch.Tensor, attention_mask: Any, keys: torch.Tensor | None = None) -> Any:
-    """Returns the mask of attention without causality from `states` to `keys`, or to themselves, if one is needed."""
-    mask = needed_mask(attention_mask)
-    shared: Any = {"config": config, "inputs_embeds": states, "encoder_hidden_states": keys}
-    return create_bidirectional_mask(**shared, attention_mask=mask, allow_is_bidirectional_skip=mask is None)
-
-
 def masked_moments(
     states: torch.Tensor, mask: torch.Tensor | None, dims: tuple[int, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -127,7 +111,7 @@ class TrainedInstanceNorm(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """dL/dx_j = r (g_j - w_j (sum_i g_i + y_j sum_i g_i y_i)) with r = 1 / sigma, outputs y and shares w."""
         normalized, scale, share = ctx.saved_tensors
         products = gradient * normalized
@@ -291,7 +275,7 @@ class MultiHeadAttention(nn.Module):
             query, key, value = project(hidden_states, self.q_proj, self.k_proj, self.v_proj)
             key, value = self.split_keys_and_values(key, value, token_mask)
             if cache is not None:
-                key, value = cache.self_attention_cache.update(key, value, self.layer_idx)
+                key, value = cache.self_attention_cache.update(key, value, self.layer_idx)  # type: ignore[arg-type]
         else:
             query = self.q_proj(hidden_states)
             key, value = self.keys_and_values(encoder_hidden_states, token_mask, cache)
@@ -306,7 +290,8 @@ class MultiHeadAttention(nn.Module):
         if cache is not None and cache.is_updated.get(self.layer_idx):
             layer = cache.cross_attention_cache.layers[self.layer_idx]
             return layer.keys, layer.values
-        key, value = self.split_keys_and_values(*self.project_source(source), token_mask)
+        key, value = self.project_source(source)
+        key, value = self.split_keys_and_values(key, value, token_mask)
         if cache is None:
             return key, value
         cache.is_updated[self.layer_idx] = True

@@ -21,7 +21,7 @@ from transformers.utils import TransformersKwargs, torch_compilable_check
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer, padding_mask, with_attention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer, with_attention
 from .modeling_base import (
     HubPreTrainedModel,
     accepts_old_cache_name,
@@ -158,7 +158,7 @@ class WordDecoder(HubPreTrainedModel):
             config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, cache=cache
         )
         per_image = inputs_embeds.reshape(num_images, -1, hidden_size)
-        encoder_mask = padding_mask(config, per_image, encoder_attention_mask, encoder_hidden_states)
+        encoder_mask = self.padding_mask(per_image, encoder_attention_mask, encoder_hidden_states, config)
         encoded = (encoder_hidden_states, encoder_attention_mask)
         kwargs |= self.inputs_of_layers(DecoderInputs(input_ids, attention_mask, position_ids, *encoded, cache))
         hidden_states = self.embed(inputs_embeds, position_ids, attention_mask)
@@ -241,6 +241,7 @@ class WordGenerationMixin(GenerationMixin):
     config: Any
     model: Any
     lm_head: nn.Module
+    training: bool
     longest_output = 20  # tokens of a generated text by default, the end token included
 
     def adjust_generation_fn(self, *args: Any, **kwargs: Any) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import TransformersKwargs
 from transformers.utils.deprecation import deprecate_kwarg
+from transformers.utils.import_utils import is_tracing
 
 from .configuration_hub import from_part
 
@@ -65,8 +67,21 @@ class HubPreTrainedModel(PreTrainedModel):
     ) -> None:
         """Raises an error for features, mask or boxes of a wrong shape, missing boxes, and unknown keywords."""
         refuse_unknown_keywords(self, keywords)
-        check_visual_features(features, mask, self.config.visual_feature_size)  # type: ignore[arg-type]
+        check_visual_features(features, mask, self.config.visual_feature_size)
         check_visual_boxes(boxes, features, boxes_needed_by)
+
+    @staticmethod
+    def needed_mask(attention_mask: Any) -> Any:
+        """Returns a mask `(batch_size, length)`, `None` if all is real; accelerators are not asked: they would wait."""
+        if not torch.is_tensor(attention_mask) or attention_mask.device.type != "cpu" or attention_mask.ndim != 2:
+            return attention_mask
+        return attention_mask if is_tracing(attention_mask) or not attention_mask.bool().numpy().all() else None
+
+    def padding_mask(self, states: Any, attention_mask: Any, keys: Any = None, config: Any = None) -> Any:
+        """Returns the mask of attention without causality from states to keys, or to themselves, if one is needed."""
+        mask = self.needed_mask(attention_mask)
+        shared: Any = {"config": config or self.config, "inputs_embeds": states, "encoder_hidden_states": keys}
+        return create_bidirectional_mask(**shared, attention_mask=mask, allow_is_bidirectional_skip=mask is None)
 
     def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
         """Chooses the attention of all but backbones of transformers, many of which have one kind or none."""

@@ -10,7 +10,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import EncoderLayer, needed_mask, padding_mask
+from .attention import EncoderLayer
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
 from .configuration_ngsan import NGSANConfig
 from .geometry import RelativeGeometryEmbedding, absolute_geometry, relative_geometry
@@ -76,8 +76,8 @@ class NGSANEncoder(NGSANPreTrainedModel):
         geometry = None
         if self.geometry_embedding is not None and visual_boxes is not None:
             geometry = self.geometry_embedding(relative_geometry(visual_boxes, config.geometry_features))
-        mask = padding_mask(self.config, hidden_states, attention_mask)
-        token_mask = needed_mask(attention_mask) if self.training else attention_mask
+        mask = self.padding_mask(hidden_states, attention_mask)
+        token_mask = self.needed_mask(attention_mask) if self.training else attention_mask
         for layer in self.layers:
             hidden_states = layer(hidden_states, geometry, mask, token_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)

@@ -11,7 +11,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import EncoderLayer, padding_mask
+from .attention import EncoderLayer
 from .captioning import WordDecoder, WordGenerationMixin, decoded_outputs
 from .configuration_nsa_transformer import NSATransformerConfig
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
@@ -61,7 +61,7 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
             inputs_embeds = self.embed_tokens(input_ids)
         scaled = inputs_embeds * self.config.hidden_size**0.5
         hidden_states = self.dropout(scaled + sinusoidal_positions(scaled, attention_mask))
-        mask = padding_mask(self.config, hidden_states, attention_mask)
+        mask = self.padding_mask(hidden_states, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask=mask, token_mask=attention_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)

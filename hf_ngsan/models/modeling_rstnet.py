@@ -17,8 +17,6 @@ from .attention import (
     SELF_ATTENTIONS,
     MultiHeadAttention,
     TransformerLayer,
-    needed_mask,
-    padding_mask,
 )
 from .captioning import CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_rstnet import RSTNetConfig
@@ -249,7 +247,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         if self.geometry is not None:
             boxes = self.boxes_of(hidden_states, visual_boxes, attention_mask)
             geometric_bias = self.geometry(boxes, hidden_states).expand(hidden_states.shape[0], -1, -1, -1)
-        mask = padding_mask(self.config, hidden_states, attention_mask)
+        mask = self.padding_mask(hidden_states, attention_mask)
         positions = positions_of_grid(self.config, hidden_states)
         for layer in self.layers:
             hidden_states = layer(hidden_states, geometric_bias, positions, attention_mask=mask, **kwargs)
@@ -263,7 +261,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
             if boxes is not None:
                 check_visual_boxes(boxes, states, "")
                 return boxes
-            if (mask := needed_mask(attention_mask)) is not None and not is_tracing(mask) and not bool(mask.all()):
+            if (mask := self.needed_mask(attention_mask)) is not None and not is_tracing(mask) and not bool(mask.all()):
                 raise ValueError("visual_boxes are missing: images of fewer visual tokens are no grids of one size.")
         return grid_boxes(*grid_shape(self.config, states.shape[1]), device=states.device)[None]
 

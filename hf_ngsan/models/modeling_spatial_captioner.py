@@ -10,7 +10,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import DecoderLayer, EncoderLayer, MultiHeadAttention, padding_mask
+from .attention import DecoderLayer, EncoderLayer, MultiHeadAttention
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry
@@ -120,7 +120,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         key_counts = None
         if self.config.attention_temperature == "key_length":
             key_counts = token_counts(hidden_states, attention_mask)
-        mask = padding_mask(self.config, hidden_states, attention_mask)
+        mask = self.padding_mask(hidden_states, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask=mask, key_counts=key_counts, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)

@@ -77,14 +77,9 @@ def read_image(path: str, name: str, least_side: int | None = None) -> Image.Ima
     """Reads a photograph; the rest is left to `load_image`, whose import takes seconds, and which reads it equally."""
     if not path.startswith(("http://", "https://", "data:")):
         try:
-<<<<<<< HEAD
             with Image.open(path, formats=IMAGE_FORMATS) as image:
-                image.draft(None, (2 * least_side, 2 * least_side))
-=======
-            with Image.open(path, formats=FORMATS) as image:
                 if least_side is not None:
                     image.draft(None, (2 * least_side, 2 * least_side))
->>>>>>> graphs78
                 if image.mode in ("RGB", "L", "CMYK") and not image.has_transparency_data:
                     return ImageOps.exif_transpose(image).convert("RGB")
         except FileNotFoundError as error:

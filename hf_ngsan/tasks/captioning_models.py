@@ -3,7 +3,7 @@
 import inspect
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ ONLY_OURS = (
 
 
 def new_captioner(
-    config: "CaptioningConfig", captions: Iterable[str], visual_feature_size: int | None = None
+    config: "CaptioningConfig", captions: Sequence[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Makes the model, on the CPU, and processor of a training config, with the vocabulary of the training captions.
 

@@ -3,7 +3,7 @@
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, cast
@@ -41,7 +41,7 @@ ONLY_OURS = (
 
 
 def new_dual_encoder(
-    config: RetrievalConfig, captions: Iterable[str], visual_feature_size: int | None = None
+    config: RetrievalConfig, captions: Sequence[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Makes the model and processor of a training config; see [`~hf_ngsan.tasks.new_captioner`] for the arguments.
 
@@ -67,7 +67,7 @@ def new_dual_encoder(
     return model, processor
 
 
-def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Iterable[str]) -> PreTrainedTokenizerBase:
+def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Sequence[str]) -> PreTrainedTokenizerBase:
     """Returns the tokenizer of the text encoder, or one of the captions' words, with its size set in `text_config`."""
     pretrained = fields.get("text_pretrained")
     if pretrained is not None:

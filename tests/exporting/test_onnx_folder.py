@@ -96,12 +96,10 @@ def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
     assert found["score"] == pytest.approx(wanted["score"], abs=1e-4)
     assert [word for word, _ in found["words"]] == [word for word, _ in wanted["words"]]
     assert [one for _, one in found["words"]] == pytest.approx([one for _, one in wanted["words"]], abs=1e-3)
-    text, image = (
-        embed_texts(model, processor, ["a man in a hat"]),
-        embed_images(model, processor, [{"image": PHOTOGRAPH}]),
-    )
+    [text] = embed_texts(model, processor, ["a man in a hat"])
+    [image] = embed_images(model, processor, [{"image": PHOTOGRAPH}])
     for query, hits in ((text, lines[4:7]), (image, lines[7:])):
-        scores = random.astype(np.float16).astype(np.float32) @ query[0]
+        scores = random.astype(np.float16).astype(np.float32) @ query
         best = np.argsort(-scores)[:3]
         assert [line.split("\t")[1:] for line in hits] == [["abcde"[place], "it"] for place in best]
         assert [float(line.split("\t")[0]) for line in hits] == pytest.approx(scores[best], abs=1e-4)

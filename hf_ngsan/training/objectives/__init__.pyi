@@ -1,6 +1,5 @@
 from .contrastive import Contrastive as Contrastive
 from .contrastive import ContrastiveSettings as ContrastiveSettings
-from .distillation import DistillationSettings as DistillationSettings
 from .distillation import OnPolicyDistillation as OnPolicyDistillation
 from .policy import Policy as Policy
 from .self_critical import SelfCritical as SelfCritical
