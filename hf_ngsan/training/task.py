@@ -1,6 +1,6 @@
 """The interface of a task: rows, models, objectives and scores. Training and all commands use this interface alone.
 
-docs/adding_a_model.md has the complete example; `hf_ngsan.tasks.register_task` registers a task.
+`examples/models/counting` is a complete example; `hf_ngsan.tasks.register_task` registers a task.
 """
 
 import argparse
