@@ -59,7 +59,7 @@ class ImageBoxes:
     def have_area(self, width: float, height: float) -> np.ndarray:
         """Returns which boxes `(N,)` have an area within an image of this size."""
         clipped = self.corners.clip(0, np.array(self.size or (width, height), np.float32)[[0, 1, 0, 1]])
-        return (clipped[:, 2:] > clipped[:, :2]).all(1)
+        return np.all(clipped[:, 2:] > clipped[:, :2], axis=1)
 
     def fitted(self, width: int, height: int, name: str, skip_errors: bool = False) -> "ImageBoxes":
         """Returns the boxes clipped to their image of this size and name, as shares of its width and height.
@@ -124,7 +124,7 @@ def boxes_of_images(
 
 def match_boxes(found: Sequence[ImageBoxes], images: Sequence[tuple], path: str | os.PathLike) -> list[ImageBoxes]:
     for key in KEYS:
-        by_key: dict[str | None, list[ImageBoxes]] = defaultdict(list)
+        by_key: dict[Any, list[ImageBoxes]] = defaultdict(list)
         for boxes in found:
             by_key[key(boxes.name, boxes.image_id)].append(boxes)
         by_key.pop(None, None)
@@ -195,7 +195,7 @@ def rows_of_coco(document: Any, path: Path) -> Iterator[Row]:
         classes = records_by_id(document, "categories", path) if "categories" in document else {}
     for row in rows:
         number, label = row.identifier("image_id"), str(row.fields.get("category_id", ""))
-        name, size = number, None
+        name, size = row.fields["image_id"], None
         if not isinstance(document, list):
             image = images[known_id(row, "image_id", images)]
             name, size = image.fields.get("file_name"), image.size() if "width" in image.fields else None

@@ -164,9 +164,10 @@ class ItemReader:
         least_side = None if self.with_maps else least_side_of(image_processor)
         image = load_image(source["image"], item.name, least_side)
         if (boxes := source.get("boxes")) is not None:
-            size = image.info.get("full size", image.size)
+            width, height = image.info.get("full size", image.size)
+            place = width, height, item.name
             of_file = isinstance(boxes, ImageBoxes)
-            item.boxes = boxes.fitted(*size, item.name).corners if of_file else boxes_in_shares(boxes, *size, item.name)
+            item.boxes = boxes.fitted(*place).corners if of_file else boxes_in_shares(boxes, *place)
         elif source.get("visual_boxes") is not None:
             item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)
