@@ -133,6 +133,9 @@ def match_boxes(found: Sequence[ImageBoxes], images: Sequence[tuple], path: str 
         if matched := counts.keys() & by_key.keys():
             if twice := [name for name in matched if counts[name] > 1 or len(by_key[name]) > 1]:
                 raise DataError(f"{path}: several images have the name {listing(sorted(twice))}; give whole paths.")
+            are_places = key is KEYS[-1] and [image[0] for image in images] == [*range(len(images))]
+            if are_places and (other := by_key.keys() - counts.keys()):  # such as ids that count from 1
+                raise DataError(f"{path}: {listing(sorted(other))} are ids of no image; these count from 0.")
             return [by_key[name][0] if name in matched else NO_BOXES for name in wanted]
     theirs, names = listing([boxes.name or boxes.image_id for boxes in found]), listing([image[1] for image in images])
     raise DataError(f"{path} has boxes of none of the images {names}; its images are {theirs or 'none'}.")
@@ -208,8 +211,10 @@ def rows_of_table(rows: Sequence[dict], path: Path) -> Iterator[Row]:
         if isinstance(box, str):
             box = re.findall(r"[^][(),\s]+", box)
         sides = [row.get(side) for side in ("x1", "y1", "x2", "y2")] if box is None else [*box]
-        scores = [] if row.get("score") is None else [row["score"]]
-        yield (image, image, None), f"{path}, row {place}", sides + scores, str(row.get("label") or ""), None
+        if image is None or sides[0] is None:
+            raise DataError(f"{path} needs the columns image, and box or x1, y1, x2, y2; it has {', '.join(row)}.")
+        scores, label = [] if row.get("score") is None else [row["score"]], row.get("label")
+        yield (image, image, None), f"{path}, row {place}", sides + scores, "" if label is None else str(label), None
 
 
 def rows_of_yolo(folder: Path) -> Iterator[Row]:

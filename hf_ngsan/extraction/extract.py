@@ -129,8 +129,8 @@ def extract_features(
     lock = lock_of(folder.path, "extraction")
     if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
         raise ExtractionError(f"{name}: boxes of a file or a detector go with a vision encoder of kind boxes alone.")
-    if images.boxes and change is not None:
-        raise ExtractionError("Images with boxes of a file cannot be changed: the boxes would stay where they are.")
+    if change is not None and model.config.kind == "boxes":
+        raise ExtractionError("Images with boxes cannot be changed: the boxes would stay where they are.")
 
     def plan() -> tuple[list[Chunk], dict, int]:
         kind = model.config.kind
@@ -167,8 +167,7 @@ def extract_features(
         chunks, description, num_before = on_main_process(accelerator, plan)
         own = chunks[accelerator.process_index :: accelerator.num_processes]
         batches = [batch for chunk in own for batch in chunk.batches]
-        work = "extracting", change, 0, detector is not None
-        prepared = load_batches(images, batches, image_processor, num_workers, accelerator, *work)
+        prepared = load_batches(images, batches, image_processor, num_workers, accelerator, "extracting", change)
         model = model.eval().to(accelerator.device)
         columns, image_list = columns_of(description), images.checksum(split)
         for chunk in own:
@@ -241,12 +240,12 @@ def boxes_of_batch(
 ) -> list[ImageBoxes]:
     """Returns the boxes of the images of a batch, of their file or found by a detector, if there is one of these."""
     boxes = [images.boxes[place] for place in batch.positions if images.boxes]
-    if detector is not None and batch.pictures:
-        found = detector(batch.pictures)
+    if detector is not None and batch.positions:
+        found = detector([images.read(place)[0] for place in batch.positions])
         triples = [*zip(*found, strict=True)] if isinstance(found, tuple) else found
         boxes = [ImageBoxes.of(*triple).surest(settings) for triple in triples]
-        if len(boxes) != len(batch.pictures):
-            raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not of {len(batch.pictures)}.")
+        if len(boxes) != len(batch.positions):
+            raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not of {len(batch.positions)}.")
     known = zip(boxes, batch.sizes, batch.positions, strict=False)
     return [of.fitted(*size, images.images[place].file_name, skip_errors) for of, size, place in known]
 

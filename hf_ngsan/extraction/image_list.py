@@ -285,10 +285,9 @@ class PreparedBatch(NamedTuple):
 
     positions: list[int]  # places of the readable images in the list
     sizes: list[tuple[int, int]]  # their widths and heights in pixels
-    inputs: dict[str, torch.Tensor]  # of the model, `pixel_values` and others; empty without readable images
+    inputs: dict[str, torch.Tensor]  # `pixel_values` and, if sizes differ, `pixel_mask`; empty without readable images
     unreadable: list[tuple[int, str]]  # place and reason of each other image
     stamps: dict[int, FileStamp]  # of the readable images by place, if they have any
-    pictures: list[Any]  # themselves, if requested
     thumbnails: list[bytes]  # small JPEG images of them, if requested
 
 
@@ -297,11 +296,10 @@ def prepare_batch(
     image_processor: BaseImageProcessor,
     change: ImageChange | None,
     thumbnail_side: int,
-    with_pictures: bool,
     positions: Sequence[int],
 ) -> PreparedBatch:
     """Reads a batch; an error of one image, of any type, does not affect the others."""
-    least_side = least_side_of(image_processor) if change is None and not with_pictures else None
+    least_side = least_side_of(image_processor) if change is None else None
     pictures: dict[int, Any] = {}  # images, or lists of the frames of clips
     stamps: dict[int, FileStamp] = {}
     unreadable: list[tuple[int, str]] = []
@@ -358,7 +356,7 @@ def prepare_batch(
         picture.save(file, "JPEG", quality=85)
         thumbnails.append(file.getvalue())
     stamps = {position: stamp for position, stamp in stamps.items() if position in kept}
-    return PreparedBatch(kept, sizes, inputs, unreadable, stamps, first if with_pictures else [], thumbnails)
+    return PreparedBatch(kept, sizes, inputs, unreadable, stamps, thumbnails)
 
 
 def load_batches(
@@ -370,13 +368,12 @@ def load_batches(
     work: str,
     change: ImageChange | None = None,
     thumbnail_side: int = 0,
-    with_pictures: bool = False,
 ) -> Iterator[PreparedBatch]:
     """Yields the batches of these positions in the list, prepared and in order, and shows the progress of `work`."""
     if num_workers is None:
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         num_workers = min(max(processors // int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes)), 1), 4)
-    prepare = partial(prepare_batch, images, image_processor, change, thumbnail_side, with_pictures)
+    prepare = partial(prepare_batch, images, image_processor, change, thumbnail_side)
     positions_of_batches: Any = batches  # any sequence is a dataset
     loader: DataLoader = DataLoader(
         positions_of_batches, batch_size=None, collate_fn=prepare, num_workers=num_workers if batches else 0

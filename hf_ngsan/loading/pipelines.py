@@ -24,8 +24,9 @@ class CaptioningPipeline(ItemPipeline):
     [`~hf_ngsan.models.image_processing_captioning.load_image`] reads, or mappings with `image` and, if wanted,
     `visual_boxes` `(num_regions, 4)`, or `boxes` in pixels, and `text`. Every captioner takes mappings with
     `visual_features` `(num_regions, visual_feature_size)` and, with geometry, `visual_boxes` `(num_regions, 4)`. A row
-    of a dataset is such a mapping. Lists, other collections, generators, columns and datasets work as well; `batch_size=`
-    decides how many are captioned together, and `num_workers=` processes read images ahead (none for a generator).
+    of a dataset is such a mapping. Lists, other collections, generators, columns and datasets work as well;
+    `batch_size=` decides how many are captioned together, and `num_workers=` processes read images ahead (none for a
+    generator).
 
     Call arguments:
         inputs, or images: one input or several.

@@ -6,13 +6,15 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from datasets import load_from_disk
 
 from hf_ngsan.data import DataError
 from hf_ngsan.extraction import ExtractionError, list_images
 from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.loading.provenance import remember_features
 from hf_ngsan.models.image_processing_captioning import load_image
 from tests.commands.running import fails, prints
-from tests.extraction.tiny import extract, rows_of, tiny_processor, tiny_vision, write_photos
+from tests.extraction.tiny import extract, mean_in_box, rows_of, tiny_processor, tiny_vision, write_photos
 from tests.models import tiny
 from tests.tables import each_row
 
@@ -54,20 +56,6 @@ def write_boxes(folder, kind, boxes=BOXES):
     whole = {"images": images, "annotations": rows, "categories": categories}
     (folder / "boxes.json").write_text(json.dumps(whole if kind == "coco" else rows))
     return folder / "boxes.json"
-
-
-def mean_in_box(feature_map, box):
-    """The mean of 7 x 7 bilinear samples of a map `(C, h, w)` in a box, one by one."""
-    places = [(box[:2] + (box[2:] - box[:2]) * (np.array([i, j]) + 0.5) / 7) for i in range(7) for j in range(7)]
-    means = []
-    for channel in feature_map:
-        height, width = channel.shape
-        samples = []
-        for x, y in places * np.array([width, height]) - 0.5:
-            rows = [np.interp(x, range(width), row) for row in channel]  # which continues unchanged outside
-            samples.append(np.interp(y, range(height), rows))
-        means.append(np.mean(samples))
-    return means
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +128,11 @@ def test_boxes_that_do_not_fit_are_named(photos, tmp_path):
     elsewhere = write_boxes(tmp_path / "elsewhere", "results", [(77, *box[1:]) for box in BOXES])
     with pytest.raises(DataError, match="77"):
         list_images(photos).with_boxes(elsewhere, model.config)
+    unnumbered = write_photos(tmp_path / "unnumbered", 2)
+    for place, file in enumerate(sorted(unnumbered.iterdir())):
+        file.rename(unnumbered / f"{'ab'[place]}.png")
+    with pytest.raises(DataError, match="2 are ids of no image"):  # they count from 1
+        list_images(unnumbered).with_boxes(write_boxes(tmp_path / "counted", "results"), model.config)
     more = write_boxes(tmp_path / "more", "results", [*BOXES, (77, *BOXES[0][1:])])
     assert any("1 other" in note and "77" in note for note in list_images(photos).with_boxes(more, model.config).notes)
 
@@ -151,19 +144,13 @@ def test_a_captioner_of_boxes_captions_photographs_as_their_features(photos, tmp
     features, attached = tmp_path / "features", tmp_path / "attached"
     words = ["extract", "--images", photos, "--boxes", file, "--backbone", tmp_path / "vision", "--dtype", "float32"]
     assert "000003.png" in prints(capsys, *words, "--output", features, "--num-workers", 0)
-    captioner = tiny.tiny_captioner(visual_feature_size=8)
+    captioner = tiny.tiny_captioner(1, visual_feature_size=8)
+    captioner.lm_head.bias.data[captioner.config.eos_token_id] -= 4  # every caption has words
+    remember_features(captioner, load_from_disk(str(features)), "features")
     captioner.save_pretrained(tmp_path / "captioner")
     tiny.tiny_processor().save_pretrained(tmp_path / "captioner")
-    words = [
-        "attach-vision",
-        "--model",
-        tmp_path / "captioner",
-        "--backbone",
-        tmp_path / "vision",
-        "--output",
-        attached,
-    ]
-    assert "--boxes" in prints(capsys, *words)
+    words = ["attach-vision", "--model", tmp_path / "captioner", "--backbone", tmp_path / "vision"]
+    assert "--boxes" in prints(capsys, *words, "--output", attached)
     rows, paths = rows_of(features), sorted(photos.glob("*.png"))
     wanted = [
         captioner.generate(**{name: torch.tensor(row[name])[None] for name in ("visual_features", "visual_boxes")})
@@ -172,6 +159,7 @@ def test_a_captioner_of_boxes_captions_photographs_as_their_features(photos, tmp
     words = ["caption", "--model", attached, *paths]
     pipeline = CaptioningPipeline(type(captioner).from_pretrained(attached))
     texts = [pipeline.processor.decode(ids[0], skip_special_tokens=True).strip() for ids in wanted]
+    assert len({*texts}) > 1
     printed = prints(capsys, *words, "--boxes", file)
     assert [line.split("\t")[1] for line in printed.splitlines()] == texts
     assert "boxes" in fails(capsys, *words)

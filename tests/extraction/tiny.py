@@ -66,3 +66,17 @@ def files_of(output) -> dict[str, bytes]:
         *sorted(file.name for file in Path(output).glob("*.arrow")),
     ]
     return {name: (Path(output) / name).read_bytes() for name in names}
+
+
+def mean_in_box(feature_map, box):
+    """The mean of 7 x 7 bilinear samples of a map `(C, h, w)` in a box, one by one."""
+    places = [(box[:2] + (box[2:] - box[:2]) * (numpy.array([i, j]) + 0.5) / 7) for i in range(7) for j in range(7)]
+    means = []
+    for channel in feature_map:
+        height, width = channel.shape
+        samples = []
+        for x, y in places * numpy.array([width, height]) - 0.5:
+            rows = [numpy.interp(x, range(width), row) for row in channel]  # which continues unchanged outside
+            samples.append(numpy.interp(y, range(height), rows))
+        means.append(numpy.mean(samples))
+    return means

@@ -1,7 +1,5 @@
 """From pixels to visual tokens: grids, regions, frozen backbones, and captioners that have such a part."""
 
-import math
-
 import pytest
 import torch
 from transformers import AutoModel, ResNetConfig, RTDetrConfig, RTDetrResNetConfig
@@ -9,6 +7,7 @@ from transformers import AutoModel, ResNetConfig, RTDetrConfig, RTDetrResNetConf
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.models.modeling_vision import region_features
 from hf_ngsan.models.transformers_backbones import corner_boxes, not_suppressed
+from tests.extraction.tiny import mean_in_box
 from tests.models.tiny import random_boxes
 from tests.tables import each_row
 
@@ -89,31 +88,14 @@ def test_maps_of_several_stages_are_side_by_side_in_the_cells_of_the_last(pixels
         torch.testing.assert_close(make_vision(**fields, grid_size=grid_size)(pixels).visual_features, pooled)
 
 
-def test_features_of_given_boxes(pixels):
-    """Against bilinear samples taken one by one: the mean of 7 x 7 points at the centres of the box's parts."""
+def test_features_of_given_boxes():
     feature_map = torch.randn(2, 3, 5, 9, generator=torch.Generator().manual_seed(0))
     boxes = random_boxes(2, 4, generator=torch.Generator().manual_seed(2))
     boxes[0, 0] = torch.tensor([0.0, 0.0, 1.0, 1.0])
-
-    def at(image, x, y):
-        """A point of a map whose cell centres lie at whole numbers; beyond the outer ones they go on unchanged."""
-        x, y = min(max(x, 0), 8), min(max(y, 0), 4)
-        left, top = math.floor(x), math.floor(y)
-        right, bottom = min(left + 1, 8), min(top + 1, 4)
-        u, v = x - left, y - top
-        upper = (1 - u) * feature_map[image, :, top, left] + u * feature_map[image, :, top, right]
-        lower = (1 - u) * feature_map[image, :, bottom, left] + u * feature_map[image, :, bottom, right]
-        return (1 - v) * upper + v * lower
-
-    found = region_features(feature_map, boxes)
-    for image in range(2):
-        for index, (x1, y1, x2, y2) in enumerate(boxes[image].tolist()):
-            points = [
-                at(image, (x1 + (x2 - x1) * (i + 0.5) / 7) * 9 - 0.5, (y1 + (y2 - y1) * (j + 0.5) / 7) * 5 - 0.5)
-                for i in range(7)
-                for j in range(7)
-            ]
-            torch.testing.assert_close(found[image, index], torch.stack(points).mean(0), atol=1e-5, rtol=0)
+    expected = [
+        [mean_in_box(of.numpy(), box.numpy()) for box in own] for of, own in zip(feature_map, boxes, strict=True)
+    ]
+    torch.testing.assert_close(region_features(feature_map, boxes), torch.tensor(expected).float(), atol=1e-5, rtol=0)
 
 
 # --- regions ---
