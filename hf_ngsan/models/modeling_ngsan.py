@@ -46,7 +46,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
         size: Any = config.visual_feature_size
         self.input_proj = nn.Linear(size, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
-        self.geometry_embedding = None
+        self.geometry_embedding: Any = None
         if config.geometric_bias:
             self.geometry_embedding = RelativeGeometryEmbedding(config.geometry_hidden_size)
         self.layers = nn.ModuleList(NGSANEncoderLayer(config) for _ in range(config.num_hidden_layers))
