@@ -15,7 +15,7 @@ import numpy as np
 
 from ..io.files import FileStamp, stamp_of_content
 from .annotations import listing
-from .coco_files import checked_record, known_id, read_json, records_by_id, records_of
+from .coco_files import Record, checked_record, known_id, read_json, records_by_id, records_of
 from .errors import DataError
 from .images.sources import METADATA_READERS
 
@@ -124,7 +124,7 @@ def boxes_of_images(
 
 def match_boxes(found: Sequence[ImageBoxes], images: Sequence[tuple], path: str | os.PathLike) -> list[ImageBoxes]:
     for key in KEYS:
-        by_key = defaultdict(list)
+        by_key: dict[Any, list[ImageBoxes]] = defaultdict(list)
         for boxes in found:
             by_key[key(boxes.name, boxes.image_id)].append(boxes)
         by_key.pop(None, None)
@@ -186,7 +186,8 @@ label, and at which share of width and height x and y lie; None for corners."""
 
 
 def rows_of_coco(document: Any, path: Path) -> Iterator[Row]:
-    images, classes = {}, {}
+    images: dict[int, Record] = {}
+    classes: dict[int, Record] = {}
     if isinstance(document, list):  # results
         rows = [checked_record(f"{path}, row {place}", row) for place, row in enumerate(document)]
     else:
@@ -194,8 +195,7 @@ def rows_of_coco(document: Any, path: Path) -> Iterator[Row]:
         classes = records_by_id(document, "categories", path) if "categories" in document else {}
     for row in rows:
         number, label = row.identifier("image_id"), str(row.fields.get("category_id", ""))
-        name: Any = number
-        size = None
+        name, size = row.fields["image_id"], None
         if not isinstance(document, list):
             image = images[known_id(row, "image_id", images)]
             name, size = image.fields.get("file_name"), image.size() if "width" in image.fields else None

@@ -25,8 +25,8 @@ def load_relations(directory: str, split: str, *, exchanged: bool = False) -> Da
 
     Args:
         directory: a folder of regions' features, such as `features:DIR` reads, with the columns `objects`, names of
-            classes, and, unless people annotated them, `object_scores`. Objects with a score below 0.5, and regions
-            without a name, are left out.
+            classes, and, unless people annotated them, `object_scores`. Objects with a score below 0.5 are left out,
+            as are regions without a name.
         split: a split of this folder.
         exchanged: whether each photograph is there three more times, with the same features: mirrored, with each object
             in another one's place, and both. Appearance then tells next to nothing, as in scenes. Their ids are

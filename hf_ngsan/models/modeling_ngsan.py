@@ -46,7 +46,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
         size: Any = config.visual_feature_size
         self.input_proj = nn.Linear(size, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
-        self.geometry_embedding = None
+        self.geometry_embedding: Any = None
         if config.geometric_bias:
             self.geometry_embedding = RelativeGeometryEmbedding(config.geometry_hidden_size)
         self.layers = nn.ModuleList(NGSANEncoderLayer(config) for _ in range(config.num_hidden_layers))
@@ -75,12 +75,16 @@ class NGSANEncoder(NGSANPreTrainedModel):
         hidden_states = self.dropout(hidden_states)
         geometry = None
         if self.geometry_embedding is not None and visual_boxes is not None:
-            geometry = self.geometry_embedding(relative_geometry(visual_boxes, config.geometry_features))
+            geometry = self.embed_geometry(visual_boxes)
         mask = self.padding_mask(hidden_states, attention_mask)
         token_mask = self.needed_mask(attention_mask) if self.training else attention_mask
         for layer in self.layers:
             hidden_states = layer(hidden_states, geometry, mask, token_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
+
+    def embed_geometry(self, boxes: torch.Tensor) -> torch.Tensor:
+        """Returns the geometry G of each pair of boxes, eq. 9: `(B, N, 4)` gives `(B, N, N, geometry_hidden_size)`."""
+        return self.geometry_embedding(relative_geometry(boxes, self.config.geometry_features))
 
 
 class NGSANModel(NGSANPreTrainedModel, CaptioningModel):

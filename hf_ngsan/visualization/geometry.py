@@ -54,7 +54,7 @@ def geometric_weights(
     pairs = np.stack([unit, np.concatenate([centre - half, centre + half], axis=1)], axis=1)
     with torch.inference_mode():
         boxes = torch.from_numpy(pairs).to(model.device, torch.float32)
-        embedded = encoder.geometry_embedding(boxes)[:, 0, 1]
+        embedded = encoder.embed_geometry(boxes)[:, 0, 1]
         weights = torch.relu(encoder.layers[layer].geometric_bias.content_proj(embedded)).T
     return weights.float().cpu().numpy().reshape(-1, *dx.shape)
 

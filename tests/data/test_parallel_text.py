@@ -55,8 +55,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
 def test_datasets_of_the_library(tmp_path, kind):
     columns = {"en": [*SOURCE, None], "de": [*TARGET, "Nichts."]}
     if kind == "translation":
-        pairs = zip(*columns.values(), strict=True)
-        columns = {"translation": [dict(zip(columns, pair, strict=True)) for pair in pairs]}
+        lines = zip(*columns.values(), strict=True)
+        columns = {"translation": [dict(zip(columns, line, strict=True)) for line in lines]}
     DatasetDict({"train": Dataset.from_dict(columns)}).save_to_disk(tmp_path / "data")
     spec = f"parallel:{tmp_path / 'data'},source=en,target=de"
     with pytest.warns(UserWarning, match="pairs .*: 1, line 5"):

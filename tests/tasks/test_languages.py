@@ -54,7 +54,7 @@ def test_captions_in_another_language_are_refused_by_a_trained_captioner(tmp_pat
     run = tmp_path / "english"
     train(tiny_training_config(run, training={"epochs": 1}))
     for data, error in (
-        (CHINESE, ConfigError),
+        (CHINESE, DataError),
         ({"spec": CHINESE["spec"]}, DataError),
         ({"language": "de"}, ConfigError),
     ):
