@@ -184,10 +184,7 @@ def test_only_the_signed_geometry_follows_an_exchange():
         scene = describe(captioners, {**row, "visual_boxes": boxes})
         [said[moment]] = [one.answers for one in scene.sentences if one.beginning == swap.prompt.text]
         assert all(one.answers["NG-SAN signed"].is_true for one in scene.sentences)
-    assert (said["before"]["NG-SAN signed"].text, said["after"]["NG-SAN signed"].text) == (
-        swap.prompt.answer,
-        swap.answer,
-    )
+    assert [said[moment]["NG-SAN signed"].text for moment in said] == [swap.prompt.answer, swap.answer]
     for name in ("SAN", "NG-SAN"):
         assert {said["before"][name].is_true, said["after"][name].is_true} == {True, False}, name
 

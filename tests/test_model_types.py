@@ -34,10 +34,8 @@ def test_a_registered_model_type_belongs_to_its_task(monkeypatch, tmp_path):
     monkeypatch.setitem(TASKS, "rhyming", int)
     assert task_class_of({"model_type": "outside_language_model"}) is int
     assert task_class_of({"model_type": "outside_captioner"}) is task_class_of({"model_type": "ngsan"})
-    training_config = tiny_training_config(
-        tmp_path, {"model_type": "outside_captioner", "loudness": 3.0, "visual_feature_size": 12}
-    )
-    model, processor = new_captioner(training_config, ["a word"])
+    fields = {"model_type": "outside_captioner", "loudness": 3.0, "visual_feature_size": 12}
+    model, processor = new_captioner(tiny_training_config(tmp_path, fields), ["a word"])
     assert (type(model), type(processor)) == (OutsideCaptioner, OutsideProcessor)
     assert model.model.decoder.layers[-1].loudness == 3.0
 

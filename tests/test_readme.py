@@ -133,15 +133,9 @@ def fill(folder: Path) -> None:
     CaptioningImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder / "microsoft" / "resnet-50")
     write_tsv(folder / "trainval_resnet101_faster_rcnn_genome_36.tsv")
     splits = ["train", *["test"] * (len(SIZES) - 1)]
-    listed = [
-        {
-            "cocoid": key,
-            "filename": f"{key}.jpg",
-            "split": split,
-            "sentences": [{"raw": caption, "tokens": caption.split()} for caption in CAPTIONS],
-        }
-        for key, split in zip(SIZES, splits, strict=True)
-    ]
+    said = {"sentences": [{"raw": caption, "tokens": caption.split()} for caption in CAPTIONS]}
+    pairs = zip(SIZES, splits, strict=True)
+    listed = [{"cocoid": key, "filename": f"{key}.jpg", "split": split, **said} for key, split in pairs]
     (folder / "dataset_coco.json").write_text(json.dumps({"images": listed}))
     write_layouts(folder / "DIR")
     for name, numbers in (("dev", range(12)), ("test", range(20, 26))):
@@ -161,21 +155,12 @@ def write_layouts(folder: Path) -> None:
     for split in ("train", "validation", "test"):
         rows = load_scenes(split, size=8, validation=4, test=4)
         images = [{"id": row["image_id"], "width": 100, "height": 100} for row in rows]
-        boxes = [
-            {
-                "id": 100 * number + place,
-                "image_id": row["image_id"],
-                "category_id": 1 + place % 2,
-                "bbox": [place, 2, 30, 40],
-            }
-            for number, row in enumerate(rows)
-            for place in range(3)
-        ]
-        texts = [
-            {"id": 100 * number + place, "image_id": row["image_id"], "caption": caption}
-            for number, row in enumerate(rows)
-            for place, caption in enumerate(row["captions"])
-        ]
+        boxes, texts = [], []
+        for number, row in enumerate(rows):
+            for place, caption in enumerate(row["captions"]):
+                about = {"id": 100 * number + place, "image_id": row["image_id"]}
+                boxes.append({**about, "category_id": 1 + place % 2, "bbox": [place, 2, 30, 40]})
+                texts.append({**about, "caption": caption})
         kinds = [{"id": 1, "name": "dog"}, {"id": 2, "name": "log"}]
         instances = {"images": images, "annotations": boxes, "categories": kinds}
         (folder / f"instances_{split}.json").write_text(json.dumps(instances))
@@ -227,10 +212,8 @@ def test_commands_keep_their_promises(folder_of_the_demo, tmp_path, monkeypatch,
     for command in commands_run():
         if shlex.join(command) not in (*WITHOUT_AN_END, EXPORT):
             keep(command, capsys)
-    assert {json.loads(line)["stage"] for line in Path("runs/both/history.jsonl").read_text().splitlines()} == {
-        "xe",
-        "scst",
-    }
+    history = map(json.loads, Path("runs/both/history.jsonl").read_text().splitlines())
+    assert {entry["stage"] for entry in history} == {"xe", "scst"}
     assert [*Path("folder").rglob("modeling_ngsan.py")] and Path("runs/scenes/best/evaluations.json").is_file()
     assert "README.md" in online.repositories[REPOSITORY].at("main")[1]
 

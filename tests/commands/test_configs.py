@@ -29,11 +29,6 @@ def test_configs_copies_one_and_keeps_files_that_exist(tmp_path, capsys):
     assert load_training_config("new/mine.yaml").model == load_training_config("ngsan/g_san").model
 
 
-def test_a_config_that_is_not_there_is_answered_with_the_nearest(tmp_path, capsys):
-    assert "ngsan/scenes" in fails(capsys, "configs", "--copy", "ngsan/scens")
-    assert not list(tmp_path.iterdir())
-
-
 def test_train_takes_the_name_of_a_config(tmp_path, capsys):
     small = ["data.spec=scenes:size=8,validation=4", "training.epochs=1", "evaluation.every_epochs=1"]
     assert "runs/scenes" in prints(capsys, "train", "--config", "ngsan/scenes", *small)

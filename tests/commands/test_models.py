@@ -5,7 +5,7 @@ import json
 from hf_ngsan.io.packaged import CAPTIONER, packaged_configs, packaged_models
 from hf_ngsan.loading.models import load_config
 from hf_ngsan.registry import MODEL_TYPES
-from tests.commands.running import fails, heavy_imports, prints
+from tests.commands.running import fails, prints
 
 
 def test_every_packaged_model_and_every_architecture_with_a_task_is_listed(capsys):
@@ -29,8 +29,3 @@ def test_a_type_is_a_model_type_or_a_task(capsys):
     assert "rstnet/scenes" in by_task and "rstnet/" not in by_type and "ngsan/g_san" in by_type
     assert CAPTIONER not in prints(capsys, "models", "--type", "translation")
     assert "retrieval" in fails(capsys, "models", "--type", "retrievel")
-
-
-def test_it_imports_neither_torch_nor_transformers(tmp_path):
-    heavy, done = heavy_imports(tmp_path, "models")
-    assert not heavy and done.returncode == 0

@@ -8,7 +8,7 @@ from tests.tables import each_row
 from tests.tasks import tiny, tiny_retrieval
 from tests.tasks.tiny import DATA
 
-from .running import fails, heavy_imports, prints
+from .running import fails, prints
 
 SPEC = DATA["spec"]
 
@@ -76,11 +76,6 @@ def test_training_mistakes(config, tmp_path, capsys, overrides, words):
     for word in words:
         assert word in message
     assert not (tmp_path / "run").exists()
-
-
-def test_a_wrong_key_is_told_before_torch_comes(tmp_path):
-    heavy, done = heavy_imports(tmp_path, "train", "--config", "ngsan/scenes", "data.limt=3")
-    assert (heavy, done.returncode) == (set(), 2) and "data.limit" in done.stderr
 
 
 def captioning(folder, **training):

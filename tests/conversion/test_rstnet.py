@@ -26,18 +26,10 @@ def released() -> dict[str, torch.Tensor]:
     """Weights of a tiny captioner under the names of the release, with state of decoding among them."""
     bert = {"model_type": "bert", "vocab_size": 9, "hidden_size": 12, "num_hidden_layers": 2}
     bert |= {"num_attention_heads": HEADS, "intermediate_size": 10, "max_position_embeddings": 16}
-    config = RSTNetConfig.from_release(
-        vocab_size=len(WORDS),
-        visual_feature_size=5,
-        hidden_size=8,
-        num_attention_heads=HEADS,
-        intermediate_size=6,
-        encoder_layers=1,
-        plain_decoder_layers=2,
-        geometry_hidden_size=16,
-        max_position_embeddings=11,
-        language_model_config={"text_encoder_config": bert},
-    )
+    sizes = {"visual_feature_size": 5, "hidden_size": 8, "num_attention_heads": HEADS, "intermediate_size": 6}
+    sizes |= {"encoder_layers": 1, "plain_decoder_layers": 2, "geometry_hidden_size": 16, "max_position_embeddings": 11}
+    sizes["language_model_config"] = {"text_encoder_config": bert}
+    config = RSTNetConfig.from_release(vocab_size=len(WORDS), **sizes)
     model = RSTNetForConditionalGeneration(config)
     weights = {script.theirs(name): torch.randn_like(weight) for name, weight in model.state_dict().items()}
     for field in ("weight", "bias"):

@@ -80,14 +80,8 @@ def test_step_by_step(golden, model, grids, captions):
     words, mask, cache = captions["decoder_input_ids"], captions["decoder_attention_mask"], None
     logits, weights = [], []
     for end in range(1, words.shape[1] + 1):
-        output = model(
-            **grids,
-            decoder_input_ids=words[:, end - 1 : end],
-            decoder_attention_mask=mask[:, :end],
-            cache=cache,
-            use_cache=True,
-            output_attentions=True,
-        )
+        begun = {"decoder_input_ids": words[:, end - 1 : end], "decoder_attention_mask": mask[:, :end]}
+        output = model(**grids, **begun, cache=cache, use_cache=True, output_attentions=True)
         cache = output.cache
         logits.append(output.logits)
         weights.append(output.cross_attentions[-1])
@@ -101,14 +95,8 @@ def without_end(sequence: list[int]) -> list[int]:
 
 @each_row(("name", "beams", "steps"), [("beam5", 5, 20), ("beam3_len6", 3, 6), ("beam1", 1, 20)])
 def test_beams(name, beams, steps, golden, model, grids):
-    output = model.generate(
-        **grids,
-        num_beams=beams,
-        num_return_sequences=beams,
-        max_new_tokens=steps,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
+    options = {"num_beams": beams, "num_return_sequences": beams, "max_new_tokens": steps}
+    output = model.generate(**grids, **options, return_dict_in_generate=True, output_scores=True)
     expected = golden[f"{name}.sequences"].reshape(-1, steps).tolist()
     found = output.sequences[:, 1:].tolist()
     assert [without_end(row) for row in found] == [without_end(row) for row in expected]

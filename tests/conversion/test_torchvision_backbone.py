@@ -56,10 +56,8 @@ def test_resnets(name, depth, groups, width, parameters):
     [
         (lambda w: w.pop("features.3.bias"), r"lacks .*\(1 of 16, features.3.bias"),
         (lambda w: w.update({"features.99.weight": torch.zeros(1)}), "has weights .*features.99.weight"),
-        (lambda w: w.update({"classifier.9.weight": torch.zeros(1)}), "has weights .*classifier.9.weight"),
         (lambda w: w.update({"features.0.weight": torch.zeros(64, 3, 5, 5)}), r"\(64, 3, 5, 5\) .*\(64, 3, 3, 3\)"),
         (lambda w: w["features.0.bias"].fill_(float("nan")), "features.0.bias has values that are not finite"),
-        (lambda w: [w.clear(), w.update(torchvision_resnet_state_dict(DEPTHS[50]))], "lacks"),
     ],
 )
 def test_another_checkpoint_is_refused(spoil, message):

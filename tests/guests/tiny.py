@@ -261,9 +261,8 @@ def clip() -> tuple[Any, Any]:
     tokenizer = gpt_tokenizer()
     text = {**TEXT, **words_of(tokenizer), "max_position_embeddings": 16}
     config = transformers.CLIPConfig(text_config=text, vision_config=VISION, projection_dim=8)
-    return transformers.CLIPModel(config), transformers.CLIPProcessor(
-        square(transformers.CLIPImageProcessor), tokenizer
-    )
+    images = square(transformers.CLIPImageProcessor)
+    return transformers.CLIPModel(config), transformers.CLIPProcessor(images, tokenizer)
 
 
 def siglip() -> tuple[Any, Any]:

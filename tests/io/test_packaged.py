@@ -220,15 +220,3 @@ def test_a_copy_is_the_same_config(name, tmp_path, monkeypatch):
     copied, packaged = load_training_config("new/copy.yaml", changes), load_training_config(name, changes)
     assert copied == packaged
     assert describe_config(Path("new/copy.yaml")) == describe_config(packaged_configs()[name])
-
-
-def test_a_copy_replaces_no_file_unless_asked(tmp_path):
-    file = tmp_path / "mine.yaml"
-    file.write_text("precious")
-    with pytest.raises(FileExistsError, match=r"mine\.yaml"):
-        copy_config("ngsan/scenes", file)
-    with pytest.raises(FileExistsError):
-        copy_config("ngsan/scenes", tmp_path)
-    assert file.read_text() == "precious"
-    copy_config("ngsan/scenes", file, overwrite=True)
-    assert file.read_text() == find_config("ngsan/scenes").read_text()

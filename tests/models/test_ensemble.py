@@ -56,15 +56,8 @@ def test_greedy_captions_are_those_of_the_mean(members, images):
 
 @each_row("options", [{}, {"use_cache": False}])
 def test_beams_have_the_sum_of_the_means(options, members, images):
-    output = EnsembleForConditionalGeneration(members).generate(
-        **images,
-        num_beams=3,
-        num_return_sequences=2,
-        length_penalty=0.0,
-        return_dict_in_generate=True,
-        output_scores=True,
-        **options,
-    )
+    options = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.0, "output_scores": True, **options}
+    output = EnsembleForConditionalGeneration(members).generate(**images, return_dict_in_generate=True, **options)
     for row, sequence in enumerate(output.sequences.tolist()):
         words = [word for word in sequence if word]
         words = words[: words.index(2) + 1] if 2 in words else words

@@ -66,8 +66,6 @@ class Subwords:
 
 
 def test_subwords_are_joined():
-    assert words_of_tokens(Subwords(), [], [1, 2, 3, 4, 0], [-1.0, -2.0, -4.0, -8.0, -16.0]) == [
-        ("cat", -3.0),
-        ("dog", -12.0),
-    ]
+    found = words_of_tokens(Subwords(), [], [1, 2, 3, 4, 0], [-1.0, -2.0, -4.0, -8.0, -16.0])
+    assert found == [("cat", -3.0), ("dog", -12.0)]
     assert words_of_tokens(Subwords(), [5, 3], [4, 0], [-1.0, -2.0]) == [("dog", -1.0)]

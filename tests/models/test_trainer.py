@@ -1,4 +1,4 @@
-"""Every captioner in transformers' own trainer, unchanged; and with an adapter of low rank (LoRA)."""
+"""Every captioner in transformers' own trainer, unchanged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,16 +38,9 @@ def collate(rows: list[dict]) -> dict[str, torch.Tensor]:
 
 
 def trainer_of(model, rows: list[dict], folder: Path, **options) -> Seq2SeqTrainer:
-    options = {"save_strategy": "no", "lr_scheduler_type": "constant", **options}
-    arguments = Seq2SeqTrainingArguments(
-        output_dir=str(folder),
-        remove_unused_columns=False,
-        predict_with_generate=True,
-        report_to=[],
-        disable_tqdm=True,
-        use_cpu=True,
-        **options,
-    )
+    options |= {"save_strategy": "no", "lr_scheduler_type": "constant", "report_to": [], "disable_tqdm": True}
+    options |= {"remove_unused_columns": False, "predict_with_generate": True, "use_cpu": True}
+    arguments = Seq2SeqTrainingArguments(output_dir=str(folder), **options)
     return Seq2SeqTrainer(model, arguments, train_dataset=rows, eval_dataset=rows, data_collator=collate)
 
 

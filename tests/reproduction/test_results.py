@@ -7,7 +7,6 @@ from datasets import Dataset
 
 from hf_ngsan.reproduction import find_table, make_plan
 from hf_ngsan.reproduction.results import item_scores
-from tests.tables import each_row
 
 
 def test_recalls_are_those_of_images(tmp_path):
@@ -38,8 +37,3 @@ def test_language_models_come_first_and_their_captioners_name_them(tmp_path):
     assert models["both-4"]["pretrained_language_model"] == str(tmp_path / "runs" / "language-model-3")
     assert "pretrained_language_model" not in models["ga-4"]
     assert not any(tmp_path.iterdir()) and not plan.is_papers
-
-
-@each_row(("paper", "number", "reader"), [("ngsan", "9", "nlvr"), ("ngsan", "8", "parallel")])
-def test_other_tasks_have_small_training_configs(paper, number, reader):
-    assert reader in find_table(paper, number).small

@@ -1,14 +1,11 @@
 """Uploads: one commit, continued where a connection broke, and refused in one sentence."""
 
-import subprocess
-
 import pytest
 from huggingface_hub import HfApi, ModelCard, constants
 
 from hf_ngsan import push_to_hub
 from hf_ngsan.loading.hub import SELF_TEST
-from hf_ngsan.loading.models import ModelFolderError
-from hf_ngsan.sharing import UploadError, check_checkpoint, upload_checkpoint, write_checkpoint
+from hf_ngsan.sharing import UploadError, upload_checkpoint, write_checkpoint
 from hf_ngsan.sharing.upload import files_of
 from tests.hub_stub import READER, REPOSITORY
 from tests.loading.test_hub import CODE
@@ -65,15 +62,6 @@ def test_arguments_of_a_commit_are_passed_on(online, folder, monkeypatch):
     upload_checkpoint(folder, REPOSITORY, create_pr=True, commit_message="mine", revision="next")
     options = {"revision": "next", "create_pr": True, "commit_message": "mine"}
     assert asked == {"branch": "next", "exist_ok": True, **options}
-
-
-def test_a_folder_that_does_not_load_is_named_with_the_reason(folder, monkeypatch):
-    found = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: found)
-    check_checkpoint(folder)
-    found.returncode, found.stderr = 1, "Traceback:\nValueError: 2 weights are missing\n"
-    with pytest.raises(ModelFolderError, match=f"{folder.name}.*2 weights"):
-        check_checkpoint(folder)
 
 
 def test_an_upload_that_is_cut_ends_complete(online, folder):

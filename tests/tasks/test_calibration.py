@@ -71,9 +71,8 @@ def made(tmp_path_factory):
     dual_encoder.vision.load_state_dict(captioner.model.vision.state_dict())
     save_model(dual_encoder, mhsan.tiny_processor(pixels=True), folder / "mhsan")
     save_model(captioner, pixel_processor(), folder / "apart")
-    save_model(
-        mhsan.tiny_model(seed=2, vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), folder / "other"
-    )
+    other = mhsan.tiny_model(seed=2, vision_config=mhsan.VISION)
+    save_model(other, mhsan.tiny_processor(pixels=True), folder / "other")
     images = [photo((32, 24), seed) for seed in range(NUM_PHOTOS)]
     written = pipeline("image-to-text", model=str(folder / "captioner"))(images, num_beams=2, batch_size=20)
     captions = [[one["generated_text"] if number % 2 else "no such words"] for number, [one] in enumerate(written)]
@@ -111,11 +110,8 @@ def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made
         )
         for answer in of_image:
             [text] = embed_texts(judge.encoder.model, judge.encoder.processor, [answer["generated_text"]])
-            logit = (
-                fitted_to.intercept
-                + fitted_to.log_probability * answer["score"]
-                + fitted_to.evidence * float(embedding @ text)
-            )
+            logit = fitted_to.intercept + fitted_to.log_probability * answer["score"]
+            logit += fitted_to.evidence * float(embedding @ text)
             assert answer["confidence"] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
             assert answer["unlike_training"] == (math.log(density) < fitted_to.min_familiarity)
     assert "confidence" not in captioner(images[0])[0]

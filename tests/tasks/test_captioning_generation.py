@@ -1,10 +1,8 @@
-import json
-
 import pytest
 import torch
 
 from hf_ngsan.data import extra_scores_of, relation_prompts, score_objects, score_relation_completions
-from hf_ngsan.tasks import CaptionEvaluation, evaluate_captioner, generate_captions, new_captioner
+from hf_ngsan.tasks import evaluate_captioner, generate_captions, new_captioner
 from hf_ngsan.tasks.caption_rows import load_rows, visual_feature_size
 from hf_ngsan.tasks.captioning_generation import caption_batch
 from hf_ngsan.training.batches import take
@@ -42,13 +40,6 @@ def test_a_prefix_begins_the_caption(captioner, rows):
     for caption, prefix in zip(captions, prefixes, strict=True):
         assert caption.startswith(prefix)
         assert len(caption) > len(prefix)
-
-
-def test_an_evaluation_is_saved_in_the_coco_result_format(tmp_path):
-    results = [{"image_id": 7, "caption": "a cat"}, {"image_id": 3, "caption": "ein Hündchen"}]
-    CaptionEvaluation({}, results=results).save(tmp_path / "r.json")
-    results = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
-    assert results == [{"image_id": 7, "caption": "a cat"}, {"image_id": 3, "caption": "ein Hündchen"}]
 
 
 def test_scores_belong_to_the_captions(captioner, rows):

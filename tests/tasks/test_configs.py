@@ -140,11 +140,8 @@ def test_rstnet_is_trained_by_eq_29():
     assert rates == pytest.approx(expected)
     critical = config.self_critical
     assert {learning_rate_at(step, 1, critical) for step in (0, 9, 50)} == {5e-6}
-    assert (critical.baseline, critical.early_stopping_patience, config.training.early_stopping_patience) == (
-        "mean",
-        5,
-        5,
-    )
+    patience = (critical.early_stopping_patience, config.training.early_stopping_patience)
+    assert (critical.baseline, *patience) == ("mean", 5, 5)
 
 
 @each_row(

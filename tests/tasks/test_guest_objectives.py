@@ -112,13 +112,8 @@ def test_the_greedy_caption_is_that_of_generate(name):
     encoded, _ = objective.encode(guest.model, visual, False)
     samples, greedy = objective.draw_captions(guest.model, encoded, torch.arange(2), Update(0, 1))
     assert len(samples) == 6
-    plain = guest.model.generate(
-        **visual,
-        max_new_tokens=5,
-        do_sample=False,
-        num_beams=1,
-        suppress_tokens=list(objective.policy.suppressed_tokens),
-    )
+    greedily = {"max_new_tokens": 5, "do_sample": False, "num_beams": 1}
+    plain = guest.model.generate(**visual, **greedily, suppress_tokens=list(objective.policy.suppressed_tokens))
     plain = plain[:, guest.before_captions(visual).shape[1] :]
     end = objective.policy.eos_token_id
     assert [cut(row, end) for row in greedy.tolist()] == [cut(row, end) for row in plain.tolist()]

@@ -1,10 +1,8 @@
 import pytest
 
-from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks.captioning import CaptioningConfig
 from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.tasks.language_modeling import LanguageModelingConfig, new_language_model
-from hf_ngsan.tasks.new_models import check_language
 from hf_ngsan.tasks.question_answering import VisualQuestionAnsweringConfig, new_question_answerer
 from hf_ngsan.tasks.retrieval import RetrievalConfig, new_dual_encoder
 from hf_ngsan.tasks.translation import TranslationConfig, new_translator
@@ -41,10 +39,3 @@ def test_a_trained_model_is_not_of_another_type(scene_captioner):
     sections = {"model": {"init_from": str(scene_captioner), "model_type": "rstnet"}}
     with pytest.raises(ConfigError, match=r"model\.init_from.* ngsan"):
         new_captioner(CaptioningConfig.from_dict(sections), [])
-
-
-def test_units_and_languages_that_a_trained_model_does_not_have_are_refused(scene_captioner):
-    tokenizer = load_captioner(scene_captioner)[1].tokenizer
-    for key, value in {"tokenizer": "characters", "language": "de"}.items():
-        with pytest.raises(ConfigError, match=f"data\\.{key}"):
-            check_language(CaptioningConfig.from_dict({"data": {key: value}}), tokenizer)
