@@ -142,7 +142,7 @@ def nearest(words: list[str], known: dict[str, int]) -> list[list[int]]:
 
 def train(options: argparse.Namespace, stage: str, seed: int, *settings: str) -> Path:
     run = options.output / f"{stage}-{seed}"
-    if not (run / "best").exists() or stage not in STAGES:
+    if not (run / "best").exists():
         base = [f"data.spec=features:{options.features}", f"training.output_dir={run}", f"training.seed={seed}"]
         settings = (*SETTINGS, *base, *settings, *options.overrides)
         call(run, *TAIL, "train", "--config", CONFIG, *settings, "--resume")

@@ -32,7 +32,7 @@ KEYS: Any = (  # of an image's file name and id
 
 @dataclass(frozen=True)
 class ImageBoxes:
-    """Boxes of one image with their labels and scores, and what tells the image."""
+    """Boxes of one image with their labels and scores, and the name, id and size that identify the image."""
 
     corners: np.ndarray  # `(N, 4)` float32: x1, y1, x2, y2, in pixels of the upright image unless `size` is `SHARES`
     scores: np.ndarray
@@ -44,7 +44,7 @@ class ImageBoxes:
     @classmethod
     def of(cls, corners: Any, scores: Any, labels: Any, *of_image: Any) -> "ImageBoxes":
         """Makes the boxes of an image from arrays, tensors or lists."""
-        plain = [of if isinstance(of, (list, tuple)) else of.tolist() for of in (corners, scores, labels)]
+        plain = [part if isinstance(part, (list, tuple)) else part.tolist() for part in (corners, scores, labels)]
         arrays = np.array(plain[0], np.float32).reshape(-1, 4), np.array(plain[1], float)
         return cls(*arrays, np.array([*map(str, plain[2])], object), *of_image)
 

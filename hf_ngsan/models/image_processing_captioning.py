@@ -57,7 +57,7 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         fault = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
         if isinstance(error, UnidentifiedImageError):  # which names an address in memory
-            fault = f"it is no image of {', '.join(IMAGE_FORMATS)}, or is damaged"
+            fault = f"it is not an image of {', '.join(IMAGE_FORMATS)}, or is damaged"
         raise ImageError(f"{name[:1].upper()}{name[1:]} cannot be read: {fault.rstrip('.')}.") from error
 
 

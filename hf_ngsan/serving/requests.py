@@ -235,7 +235,7 @@ def size_of(content: bytes, name: str) -> tuple[int, int]:
             is_costly = has_scans or len(image.info.get("exif", b"")) > MAX_EXIF_BYTES
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         known = ", ".join(STRANGERS_FORMATS)
-        raise RequestError(400, f"{name.capitalize()} is no image of {known}, or a damaged one.") from error
+        raise RequestError(400, f"{name.capitalize()} is not an image of {known}, or a damaged one.") from error
     if is_costly:
         raise RequestError(413, f"{name.capitalize()} has too many scans or EXIF data; save it again as a usual image.")
     is_thin = max(width, height) > MAX_ASPECT_RATIO * min(width, height)

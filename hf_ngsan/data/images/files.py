@@ -61,7 +61,7 @@ def decode_image(value: Mapping, feature: Image) -> PIL.Image.Image:
     try:
         opened = PIL.Image.open(io.BytesIO(content), formats=IMAGE_FORMATS)
     except PIL.UnidentifiedImageError:  # its message is an address in memory
-        raise PIL.UnidentifiedImageError(f"it is no image of {', '.join(IMAGE_FORMATS)}, or is damaged") from None
+        raise PIL.UnidentifiedImageError(f"it is not an image of {', '.join(IMAGE_FORMATS)}, or is damaged") from None
     with opened as image:
         image.load()
         try:

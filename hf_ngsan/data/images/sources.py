@@ -223,7 +223,7 @@ def check_hub(name: str) -> None:
     except Exception as error:
         if isinstance(error, OSError):  # the Hub's answer
             raise
-        problem = f"There is no folder {name}, and the Hub, which may have a dataset of this name, does not answer"
+        problem = f"{name} is not a folder, and the Hub, which may have a dataset of this name, does not answer"
         raise DataError(f"{problem}; give the folder of the photographs, as images:FOLDER.") from error
     check_configs(info.card_data.get("configs") if info.card_data else None, name)
 
