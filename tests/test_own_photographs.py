@@ -32,7 +32,7 @@ def write_photos(folder: Path, number: int) -> Path:
     for place, name in enumerate([*names, *more, "unnamed.jpg"]):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         photo((40, 28), seed=place).convert("RGB").save(folder / name)
-    lines = "".join(f"{name},a red circle {place}\n" for place, name in enumerate(more))
+    lines = "".join(f"{name},a red ball near the blue box {place}\n" for place, name in enumerate(more))
     (folder / "metadata.csv").write_text(metadata + lines, encoding="utf-8")
     return folder
 
