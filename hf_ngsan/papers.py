@@ -11,7 +11,7 @@ PROCEEDINGS = {
 
 @dataclass(frozen=True)
 class Paper:
-    """A publication of an architecture; cards name authors and venue, such as "Guo et al." and "CVPR 2020"."""
+    """The paper of an architecture; model cards show authors and venue, such as "Guo et al." and "CVPR 2020"."""
 
     title: str
     authors: str
@@ -23,7 +23,7 @@ class Paper:
 
 
 def cited(key: str, title: str, authors: str, published: str) -> Paper:
-    """Returns a publication with its BibTeX entry; authors are all, as BibTeX has them; `published` as "CVPR 2020"."""
+    """Returns a paper with its BibTeX entry; `authors` is a BibTeX list, and `published` has the form "CVPR 2020"."""
     venue, year = published.split()
     fields = {"title": f"{{{title}}}", "author": authors, "booktitle": PROCEEDINGS[venue], "year": year}
     lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())

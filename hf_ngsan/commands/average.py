@@ -1,4 +1,4 @@
-"""The command `hf-ngsan average`: a model with the mean weights of the last checkpoints of a training run."""
+"""The command `hf-ngsan average`: averages the weights of the last checkpoints of a training run."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ EPILOG = """examples:
   hf-ngsan train --config nsa_transformer/multi30k data.spec=parallel:DIR,source=en,target=de
   hf-ngsan average --model runs/multi30k --last 5 --output runs/multi30k-average
 
-A run keeps its last training.keep_checkpoints checkpoints."""
+A training run keeps its last training.keep_checkpoints checkpoints."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

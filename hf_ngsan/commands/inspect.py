@@ -1,4 +1,4 @@
-"""The command `hf-ngsan inspect`: the kind, the contents and the first problem of a file or folder."""
+"""The command `hf-ngsan inspect`: prints the kind, the contents and the first problem of a file or folder."""
 
 import argparse
 
@@ -6,9 +6,9 @@ from ..data.formats import FEATURE_FORMATS
 from ..io.packaged import folder_of_packaged
 from .arguments import check_files, check_outputs, pick, user_path, whole_number
 
-SUMMARY = """Describe a file or folder, and name its first problem.
+SUMMARY = """Describe a file or folder and its first problem.
 
-It may hold images, videos, features, annotations, a model, a training run or a search index."""
+It may have images, videos, features, annotations, a model, a training run or a search index."""
 EPILOG = """examples:
   hf-ngsan inspect trainval_36.tsv
   hf-ngsan inspect features --figure regions.png --images photos
@@ -21,11 +21,11 @@ The command reads all data and compares files with their checksums; the exit cod
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
-    add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help="format of features (recognised)")
+    add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help="format of features (default: detected)")
     add("--figure", type=user_path, metavar="FILE", help="draw the boxes of an image and its captions")
-    add("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (the first)")
-    add("--images", type=user_path, metavar="DIR", help="with --figure: folder of images, if the data have none")
-    test = "compare a model's outputs with its record; exit code 1 if they differ"
+    add("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (default: the first)")
+    add("--images", type=user_path, metavar="DIR", help="folder of images for --figure, if the data have none")
+    test = "compare a model's outputs with the recorded ones; exit code 1 if they differ"
     add("--self-test", action="store_true", help=test)
 
 

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan models`: the trained models that the package brings, and the architectures that it trains."""
+"""The command `hf-ngsan models`: lists the packaged models, and the architectures that can be trained."""
 
 import argparse
 import json
@@ -11,19 +11,19 @@ from ..io.packaged import describe_config, packaged_configs, packaged_models
 from ..registry import MODEL_TYPES
 from .arguments import json_of
 
-SUMMARY = """List the packaged models, and what can be trained.
+SUMMARY = """List the packaged models and the architectures that can be trained.
 
-Every command takes the name of a packaged model. Architectures have the number of their packaged training configs."""
+Every command accepts the name of a packaged model. Each architecture is listed with its number of training configs."""
 EPILOG = """examples:
   hf-ngsan models
   hf-ngsan models --type captioning
 
-With --type, the training configs are listed too; hf-ngsan train --config NAME makes a model by one."""
+With --type, the training configs are listed too; hf-ngsan train --config NAME trains with one of them."""
 GUESTS = "guests"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--type", metavar="NAME", help="only those of a model type or task, such as ngsan or retrieval")
+    parser.add_argument("--type", metavar="NAME", help="only this model type or task, such as ngsan or retrieval")
     parser.add_argument("--json", action="store_true", help="print one JSON object, with every score and config")
 
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
         data = " ".join(filter(None, [model["data"], model["split"]])) or "-"
         kind = [model["name"], model["model_type"], model["task"] or "-"]
         rows.append([*kind, f"{model['bytes'] / 1e6:.1f} MB", data, score, model["license"] or "-"])
-    print(table(rows) if packaged else "No packaged model is of this type.")
+    print(table(rows) if packaged else "No packaged model has this type.")
     rows = [["TRAINABLE", "TASK", "CONFIGS", "WHAT"]]
     for entry in trainable:
         paper = f" ({entry['paper']['authors']}, {entry['paper']['venue']})" if entry["paper"] else ""
@@ -81,7 +81,7 @@ def packaged_model(folder: Path) -> dict[str, Any]:
 
 
 def architectures() -> list[dict[str, Any]]:
-    """Returns what can be trained, with the packaged training configs; guests, of several tasks, are the last."""
+    """Returns the architectures with their packaged training configs; models of transformers come last."""
     import yaml
 
     described: dict[str, dict[str, Any]] = {
@@ -98,6 +98,6 @@ def architectures() -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows with aligned columns; the last one is as wide as it is."""
+    """Returns rows with aligned columns; the last column is not padded."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

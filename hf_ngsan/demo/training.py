@@ -1,4 +1,4 @@
-"""Trainings of `hf-ngsan demo --train`: models of synthetic scenes are trained, compared, saved and explained."""
+"""`hf-ngsan demo --train`: trains, compares, saves and explains models of synthetic scenes."""
 
 import io
 import json
@@ -51,22 +51,22 @@ VARIANTS: dict[str, tuple[str, Sections]] = {
         },
     ),
 }
-"""Models of synthetic scenes: the packaged training config of each, and changes to it."""
+"""Models of synthetic scenes: their packaged training configs, and changes to these."""
 IN_BRIEF: Sections = {
     "data": {"spec": "scenes:size=8000,validation=200,test=500,images=true,image_size=64"},
     "training": {"epochs": 6, "num_threads": 1},
     "evaluation": {"every_epochs": 6},
 }
-"""Changes to the config of pixels that limit training to minutes."""
+"""Changes to the config of the pixel captioner that reduce training to minutes."""
 COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
 SHOWN = "NG-SAN signed"
 NUM_CAPTIONS = 20
 NUM_HITS, NUM_PRINTED = 9, 3
-CHANCE = 0.5  # share of right relations without geometry: both answers to a prompt are equally likely
+CHANCE = 0.5  # accuracy of relations without geometry: both answers to a prompt are equally likely
 
 
 def scenes_config(variant: str, output_dir: Path, seed: int = 0, changes: Sections | None = None) -> TrainingConfig:
-    """Returns the training config of one of `VARIANTS`, changed further."""
+    """Returns the training config of one of `VARIANTS`, with further changes."""
     name, own_changes = VARIANTS[variant]
     packaged = load_training_config(name)
     sections = packaged.to_dict()
@@ -79,8 +79,8 @@ def scenes_config(variant: str, output_dir: Path, seed: int = 0, changes: Sectio
 
 
 def train_side_by_side(configs: Mapping[str, TrainingConfig]) -> None:
-    """Trains and scores each variant in its own process."""
-    print(f"Training {', '.join(configs)} on synthetic scenes, side by side: some minutes on two cores.", flush=True)
+    """Trains and scores each variant in a separate process."""
+    print(f"Training {', '.join(configs)} on synthetic scenes in parallel: some minutes on two cores.", flush=True)
     with ProcessPoolExecutor(len(configs), mp_context=get_context("spawn"), initializer=be_silent) as pool:
         runs = {pool.submit(train_and_score, config): name for name, config in configs.items()}
         for run in as_completed(runs):
@@ -88,12 +88,12 @@ def train_side_by_side(configs: Mapping[str, TrainingConfig]) -> None:
             print(f"  {runs[run]}: trained in {seconds // 60}:{seconds % 60:02d} min", flush=True)
 
 
-def be_silent() -> None:  # exceptions of a worker process reach the main process
+def be_silent() -> None:  # the main process receives exceptions of worker processes
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def train_and_score(config: TrainingConfig) -> dict[str, float]:
-    """Trains a model of scenes; returns its scores on the test scenes, which its folder gets with its captions."""
+    """Trains a model of scenes; returns its scores on the test scenes, and saves them with its captions."""
     result = train(config, resume=True)
     task, accelerator = task_class_of(config.model)(config), make_accelerator()
     model, processor = load_model(result.best_dir)
@@ -115,13 +115,13 @@ def read_scores(config: TrainingConfig) -> dict[str, float] | None:
 def main(output: str | Path = "runs/demo", seed: int = 0, changes: Mapping[str, Sections] | None = None) -> int:
     """Trains captioners of synthetic scenes, compares them, and searches scenes.
 
-    Training runs that an earlier call finished are kept, and those that it began are resumed.
+    Finished training runs of an earlier call are kept, and interrupted ones are resumed.
 
     Args:
-        output: folder that gets the training runs with `scores.json` and captions of the test scenes, `model/` (NG-SAN
-            signed with its code), `pixel-model/`, `scenes.index/`, and captions and figures by them.
+        output: folder for the training runs with `scores.json` and captions of the test scenes, `model/` (NG-SAN
+            signed with its code), `pixel-model/`, `scenes.index/`, and their captions and figures.
         seed: seed of scenes and weights.
-        changes: sections with keys to change of the training configs, by the name of the variant.
+        changes: sections and keys to change in the training configs, by the name of the variant.
     """
     check_matplotlib()
     output = Path(output)
@@ -137,7 +137,7 @@ def main(output: str | Path = "runs/demo", seed: int = 0, changes: Mapping[str, 
         if missing:
             train_side_by_side(missing)
         else:
-            print("All models are trained already.", flush=True)
+            print("All models have been trained already.", flush=True)
         print(f"\n{'':15}{'CIDEr-D':>10}{'BLEU-4':>10}{'objects':>10}{'relations: symmetric':>24}{'directional':>14}")
         for name in COMPARED:
             values: Any = read_scores(configs[name])
@@ -156,7 +156,7 @@ def use(config: TrainingConfig, output: Path) -> None:
     """Saves a trained captioner with its code, loads it with transformers, captions scenes and explains one."""
     folder = output / "model"
     captioner = saved_captioner(config, folder)
-    print(f'Saved to {folder}; read back with AutoModelForImageTextToText and pipeline("image-to-text").')
+    print(f'Saved to {folder}; loaded with AutoModelForImageTextToText and pipeline("image-to-text").')
 
     rows = load_rows(config.data.spec, "test", limit=NUM_CAPTIONS)
     captions = [found[0]["generated_text"] for found in captioner(rows)]
@@ -174,7 +174,7 @@ def use(config: TrainingConfig, output: Path) -> None:
     inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[row["visual_boxes"]]).to(model.device)
     [(words, weights)] = word_attention(model, processor.tokenizer, inputs, model.generate(**inputs))
     statement = Statement.parse(" ".join(words))
-    word = -1 if statement is None else words.index(statement.relation.split()[0])  # the first one of the relation
+    word = -1 if statement is None else words.index(statement.relation.split()[0])  # the first word of the relation
     figure = plot_caption(draw_scene(row), row["visual_boxes"], words, weights, word, row["objects"])
     save_figure(figure, output / "figure.png")
     print(f"A scene, its caption and the attention of a word: {output / 'figure.png'}")
@@ -189,7 +189,7 @@ def saved_captioner(config: TrainingConfig, folder: Path) -> Any:
 
 
 def use_on_pixels(config: TrainingConfig, output: Path) -> None:
-    """Captions a drawing with a captioner of pixels through transformers, and draws the attention maps."""
+    """Captions a drawing with a pixel captioner through transformers, and draws the attention maps."""
     folder, drawing = output / "pixel-model", output / "scene.png"
     captioner = saved_captioner(config, folder)
     image = draw_scene(load_rows(config.data.spec, "test")[0])
@@ -199,7 +199,7 @@ def use_on_pixels(config: TrainingConfig, output: Path) -> None:
     print(f"  {answer['generated_text']}")
     if answer["words"]:
         save_figure(plot_word_maps(image, answer["words"], answer["attention"]), output / "words.png")
-        print(f"Where each of its words looked: {output / 'words.png'}")
+        print(f"Attention maps of its words: {output / 'words.png'}")
 
 
 def search_scenes(config: TrainingConfig, output: Path) -> None:
@@ -218,7 +218,7 @@ def search_scenes(config: TrainingConfig, output: Path) -> None:
         items_per_shard=len(rows),
     )
     folder = output / "scenes.index"
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier model
+    shutil.rmtree(folder, ignore_errors=True)  # index of an earlier model
     index = IndexFolder.begin(folder, description)
     files = [io.BytesIO() for _ in rows]
     for row, file in zip(rows, files, strict=True):

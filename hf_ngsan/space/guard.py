@@ -1,4 +1,4 @@
-"""Protection of the page against forged requests: it reads only uploaded files, and errors are one sentence."""
+"""Protects the page against forged requests: it reads uploaded files only, and errors are one sentence."""
 
 import re
 from contextlib import suppress
@@ -19,15 +19,15 @@ NEEDED = re.compile(
     r"|/gradio_api/((info|app_id|user|token|login_check|startup-events|theme\.css|cancel|reset)/?"
     r"|upload|upload_progress|queue/(join|data|status)|(call|heartbeat)/.*)"
 )
-"""Paths of Gradio 6.31 that the page and its clients need, without those that fetch from other servers."""
+"""Paths of Gradio 6.31 that the page and its clients need; paths that fetch from other servers are left out."""
 FILE = "/gradio_api/file="
 
 
 class Page(gradio.Blocks):
-    """A page that reads only files that were uploaded to it, whatever a request names, and tells errors in a sentence.
+    """A page that reads only files that were uploaded to it, and reports each error in one sentence.
 
-    Gradio itself checks only values that a request marks as files, accepts all files of a folder that the pages of a
-    machine share, and fetches URLs.
+    Gradio alone checks only values that a request marks as files. It also accepts all files of a folder that all pages
+    of a machine share, and it fetches URLs.
     """
 
     async def process_api(self, block_fn: Any, inputs: list, *arguments: Any, **more: Any) -> dict[str, Any]:
@@ -37,19 +37,19 @@ class Page(gradio.Blocks):
             raise gradio.Error(shortened(f"{one_sentence(error)}.", MAX_MESSAGE), print_exception=False) from None
 
     def upload(self, value: Any) -> Any:
-        """Returns the upload of a value, those of a list, or a plain value; raises a ValueError for other files."""
+        """Returns the uploaded file or files of a value, or a plain value; raises a ValueError for other files."""
         if isinstance(value, list):
             return [self.upload({} if isinstance(item, list) else item) for item in value]
         if not isinstance(value, dict):
             return value
         path = value.get("path")
         if not isinstance(path, str) or path not in self.upload_file_set:
-            raise ValueError("A file is no photograph that was uploaded here")
+            raise ValueError("The file is not a photograph that was uploaded to this page")
         return {"path": path, "meta": {"_type": "gradio.FileData"}}
 
 
 class PageServer(App):
-    """Gradio's application without its answers to other origins: no page of a stranger may read this one."""
+    """Gradio's application without its CORS middleware, so that pages of other origins cannot read the answers."""
 
     def add_middleware(self, middleware_class: Any, *arguments: Any, **more: Any) -> None:
         if middleware_class is not CustomCORSMiddleware:
@@ -66,7 +66,7 @@ class Gate:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         path = scope["path"]
-        if path.startswith(FILE):  # only of files that were uploaded to this page, or made by it
+        if path.startswith(FILE):  # only files that were uploaded to this page, or made by it
             is_known = any(path[len(FILE) :] in files for files in self.page.temp_file_sets)
         else:
             is_known = NEEDED.fullmatch(path) is not None
@@ -75,6 +75,6 @@ class Gate:
         try:
             await self.app(scope, receive, send)
         except Exception:
-            answer = JSONResponse({"error": "The page has nothing that takes this request."}, 400)
-            with suppress(RuntimeError):  # another answer has begun
+            answer = JSONResponse({"error": "The page does not accept this request."}, 400)
+            with suppress(RuntimeError):  # another answer has already started
                 await answer(scope, receive, send)

@@ -149,7 +149,7 @@ def test_the_error_of_a_run_is_the_last_line_of_its_log(code, said, error, tmp_p
 
 def test_a_plan_and_a_figure_are_made_without_training(tmp_path, capsys):
     printed = prints(capsys, *TABLE_4, "--output", tmp_path, "--dry-run", "--only", *ROWS)
-    assert [line.split("\t")[0::2] for line in printed.splitlines()[2:]] == [[row, "2 runs to do"] for row in ROWS]
+    assert [line.split("\t")[0::2] for line in printed.splitlines()[2:]] == [[row, "2 pending runs"] for row in ROWS]
     save_model(tiny_captioner(geometric_bias=["content"]), tiny_processor(), tmp_path / "model")
     prints(capsys, "reproduce", "ngsan", "--figure", 3, "--model", tmp_path / "model", "--output", tmp_path)
     assert (tmp_path / "figure-3.png").stat().st_size > 1000
