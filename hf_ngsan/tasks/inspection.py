@@ -1,4 +1,4 @@
-"""What a file or folder of any kind holds, and its first problem."""
+"""Describes a file or folder of any kind, and finds its first problem."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from ..retrieval.index_folder import DESCRIPTION, read_description
 from ..visualization import save_figure
 from ..visualization.figures import plot_regions
 
-BLANK_SIDE = 400  # of the image that is drawn if the data have none, in pixels
+BLANK_SIDE = 400  # side, in pixels, of the blank image that is drawn if the data have no image
 
 
 def inspect(
@@ -36,19 +36,20 @@ def inspect(
     image_id: int | None = None,
     images: str | os.PathLike | None = None,
 ) -> list[str]:
-    """Returns the kind of a file or folder, and a line for each fact about it, its first problem among them.
+    """Returns the kind of a file or folder, and a line for each fact about it, including its first problem.
 
-    It reads all data. Files that were written with checksums are compared with them.
+    All data are read, and files with recorded checksums are compared with these.
 
     Args:
-        path: images, videos, features, annotations, a model, a training run or a search index; `images:FOLDER` and the
-            like mean the folder.
-        source_format: format of features, see [`~hf_ngsan.data.formats.FEATURE_FORMATS`]; recognised by default.
+        path: images, videos, features, annotations, a model, a training run or a search index; specs such as
+            `images:FOLDER` mean the folder.
+        source_format: format of features, see [`~hf_ngsan.data.formats.FEATURE_FORMATS`]; detected by default.
         figure: file in which the boxes and captions of an image are drawn.
-        image_id: id of that image, by default the first; `images` is a folder that has it, where the data have none.
+        image_id: id of that image, by default the first.
+        images: folder with that image, if the data have no images.
 
     Raises:
-        ValueError, OSError: there is nothing to read or to draw; a model has no weights; a file has not its checksum.
+        ValueError, OSError: there is nothing to read or draw, a model has no weights, or a checksum does not match.
     """
     reader, _, place = str(path).partition(":")
     is_spec = reader in ("images", "videos", "features") and not os.path.exists(path)
@@ -70,7 +71,7 @@ def inspect(
 
 
 def made_by(path: Path) -> str:
-    """Returns the recorded backbone or inputs of the features in a folder, as the end of a sentence."""
+    """Returns the end of a sentence with the recorded backbone or inputs of the features in a folder."""
     extraction, conversion = (read_json_or_none(path / f"{name}.json") for name in ("extraction", "conversion"))
     if isinstance(extraction, dict):
         return f", extracted with {extraction['backbone']}"
@@ -101,7 +102,7 @@ def lines_of_run(path: Path) -> list[str]:
     epochs = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
     last = json.loads(epochs[-1]) if epochs else {}
     told = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
-    lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}" if epochs else "no epoch is finished"]
+    lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}" if epochs else "no finished epoch"]
     for name in ("best", "last"):
         if (path / name / "config.json").is_file():
             lines += [f"{name} model, {line}" for line in lines_of_model(path / name)]
@@ -118,7 +119,7 @@ def lines_of_index(path: Path) -> list[str]:
     if graph.is_dir():
         check_folder(graph)
     images = sum(len(shard.items.names) for shard in shards)
-    problem = f"{PROBLEM}: {len(missing)} of {index.num_shards} shards are missing; hf-ngsan index continues them"
+    problem = f"{PROBLEM}: {len(missing)} of {index.num_shards} shards are missing; run hf-ngsan index again"
     return [
         f"{images} images of {index.description.num_items} in {index.description.source}",
         f"skipped: {sum(len(shard.items.skipped) for shard in shards)}",
@@ -133,7 +134,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def draw(path: Path, findings: Findings, figure: str | os.PathLike, images: str | os.PathLike | None) -> str:
-    """Draws the regions and captions of the sample into a file; returns what it shows."""
+    """Draws the regions and captions of the sample into a file; returns a line about the figure."""
     row = findings.sample
     if row is None or "visual_boxes" not in row:
         which = "image with boxes" if findings.sample_id is None else f"image {findings.sample_id}"
