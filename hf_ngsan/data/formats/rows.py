@@ -127,9 +127,7 @@ class RowMaker:
             stored = row["visual_features"].astype(self.plan.dtype)
         if not np.isfinite(stored).all():
             largest = np.abs(features).max()
-            raise DataError(
-                f"{where}: features reach {largest:g}, too large for {self.plan.dtype}; try --dtype float32."
-            )
+            raise DataError(f"{where}: features reach {largest:g}, beyond {self.plan.dtype}; try --dtype float32.")
         return {**row, "visual_features": stored}
 
 

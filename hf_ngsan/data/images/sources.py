@@ -68,9 +68,7 @@ def name_of_split(split: str, available: Iterable[str], source: str) -> str:
     known = list(dict.fromkeys(available))
     name = find_split(split, known)
     if name is None:
-        ways = (
-            "Splits are folders such as validation, files such as validation-0.parquet, or values of a column 'split'."
-        )
+        ways = "Splits are folders such as validation, files such as validation-0.parquet, or a column 'split'."
         raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(known)}. {ways}")
     return name
 
