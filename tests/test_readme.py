@@ -67,7 +67,6 @@ LINES = {
     ),
     "caption photo.jpg --generate required_words=dog,grass": (1, r"photo\.jpg\t(?=.*\bdog\b)(?=.*\bgrass\b).+"),
     "caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3": (3, CAPTION),
-    "caption photo.jpg --generate penalty_alpha=0.6": (1, CAPTION),
     "caption photo.jpg --scores": (1, r"photo\.jpg\t[^\t]+\t-\d\.\d+\t\d\.\d+(\tunlike the training images)?"),
     "caption photo.jpg --json": (1, r'\{"image": "photo\.jpg", "caption": .*\}'),
     "caption photos --json --output captions.jsonl": (0, ""),
