@@ -19,7 +19,7 @@ FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py")
 MODEL_FILES = [name for name in FILES if name.startswith("models/")]
 PILLARS = {"models", "data", "metrics", "retrieval", "visualization"}
 LAYERS = [
-    *("io", "languages", "papers", "registry", "guests", "exporting", "loading", "extraction", "training", "tasks"),
+    *("io", "languages", "registry", "guests", "exporting", "loading", "extraction", "training", "tasks"),
     *("scaling", "reproduction", "sharing", "serving", "space", "commands", "demo", "cli"),
 ]
 """From the ground up: each may import the pillars and those before it; `models`, which travels alone, none."""
