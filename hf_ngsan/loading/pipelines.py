@@ -43,7 +43,7 @@ class CaptioningPipeline(ItemPipeline):
             index, or `"skip"` it and continue. Nothing can continue after an error of an iterator itself: let a
             streamed dataset give its images undecoded (`datasets.Image(decode=False)`) to skip damaged ones.
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
-        required_words, num_beam_groups, penalty_alpha, ...: further searches (see [`~hf_ngsan.models.decoding`]).
+        required_words, num_beam_groups, ...: further searches (see [`~hf_ngsan.models.decoding`]).
 
     Returns:
         For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list (for

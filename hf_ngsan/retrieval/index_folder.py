@@ -6,7 +6,7 @@ shard-NNNNNN/embeddings.npy     float16, memory-mapped
 shard-NNNNNN/items.json         their names, captions, columns and stamps, and skipped items
 shard-NNNNNN/thumbnails.zip     small images, for figures
 backend.json                    the search backend
-usearch/, milvus/               its graph (GraphSearch), or list of rows (MilvusSearch)
+milvus/                         kind and earlier collections of Milvus (MilvusSearch)
 ```
 
 Opening an index compares names and sizes of its files; `hf-ngsan inspect` compares their checksums.
@@ -31,10 +31,7 @@ from ..io.folders import DamagedFolderError, check_folder, find_folder
 DESCRIPTION = "index.json"
 EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
 BACKEND, EXACT = "backend.json", "exact"
-CANDIDATES, CANDIDATES_A_HIT = 128, 10
-"""Embeddings that are scored exactly by [`IndexFolder.best`]: at least 128, and at least 10 for each requested hit."""
 REMAKE = "delete this folder and run the same hf-ngsan index again"
-MAKE = "run the same hf-ngsan index again, which makes it"
 
 
 class IndexFolderError(ValueError):
