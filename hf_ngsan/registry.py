@@ -1,4 +1,4 @@
-"""The model types of this package, and their registration with transformers' Auto classes and pipelines."""
+"""The model types of this package with their papers, and their registration with transformers."""
 
 import sys
 from dataclasses import dataclass
@@ -7,8 +7,66 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from . import papers
-from .papers import Paper
+PROCEEDINGS = {
+    "CVPR": "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
+    "ESANN": "European Symposium on Artificial Neural Networks (ESANN)",
+    "WACV": "IEEE/CVF Winter Conference on Applications of Computer Vision (WACV)",
+}
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The paper of an architecture; model cards show authors and venue, such as "Guo et al." and "CVPR 2020"."""
+
+    title: str
+    authors: str
+    venue: str
+    citation: str = ""
+
+    def __str__(self) -> str:
+        return f"*{self.title}* ({self.authors}, {self.venue})"
+
+
+def cited(key: str, title: str, authors: str, published: str) -> Paper:
+    """Returns a paper with its BibTeX entry; `authors` is a BibTeX list, and `published` has the form "CVPR 2020"."""
+    venue, year = published.split()
+    fields = {"title": f"{{{title}}}", "author": authors, "booktitle": PROCEEDINGS[venue], "year": year}
+    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+    first_author = authors.partition(",")[0]
+    return Paper(title, f"{first_author} et al.", published, f"@inproceedings{{{key},\n{lines}\n}}")
+
+
+NGSAN = cited(
+    "guo2020normalized",
+    "Normalized and Geometry-Aware Self-Attention Network for Image Captioning",
+    "Guo, Longteng and Liu, Jing and Zhu, Xinxin and Yao, Peng and Lu, Shichen and Lu, Hanqing",
+    "CVPR 2020",
+)
+RSTNET = cited(
+    "zhang2021rstnet",
+    "RSTNet: Captioning with Adaptive Attention on Visual and Non-Visual Words",
+    "Zhang, Xuying and Sun, Xiaoshuai and Luo, Yunpeng and Ji, Jiayi and Zhou, Yiyi and Wu, Yongjian and Huang, "
+    "Feiyue and Ji, Rongrong",
+    "CVPR 2021",
+)
+SPATIAL = cited(
+    "springenberg2018image",
+    "Image-to-Text Transduction with Spatial Self-Attention",
+    "Springenberg, Sebastian and Lakomkin, Egor and Weber, Cornelius and Wermter, Stefan",
+    "ESANN 2018",
+)
+MHSAN = cited(
+    "park2020mhsan",
+    "MHSAN: Multi-Head Self-Attention Network for Visual Semantic Embedding",
+    "Park, Geondo and Han, Chihye and Yoon, Wonjun and Kim, Daeshik",
+    "WACV 2020",
+)
+MCAN = cited(
+    "yu2019deep",
+    "Deep Modular Co-Attention Networks for Visual Question Answering",
+    "Yu, Zhou and Yu, Jun and Cui, Yuhao and Tao, Dacheng and Tian, Qi",
+    "CVPR 2019",
+)
 
 
 @dataclass(frozen=True)
@@ -23,23 +81,23 @@ class ModelType:
 
 MODELS = "hf_ngsan.models"
 MODEL_TYPES = {
-    "ngsan": ModelType(f"{MODELS}.configuration_ngsan", "captioning", "NG-SAN", papers.NGSAN),
+    "ngsan": ModelType(f"{MODELS}.configuration_ngsan", "captioning", "NG-SAN", NGSAN),
     "spatial_captioner": ModelType(
-        f"{MODELS}.configuration_spatial_captioner", "captioning", "the spatial captioner", papers.SPATIAL
+        f"{MODELS}.configuration_spatial_captioner", "captioning", "the spatial captioner", SPATIAL
     ),
-    "mhsan": ModelType(f"{MODELS}.configuration_mhsan", "retrieval", "MHSAN", papers.MHSAN),
+    "mhsan": ModelType(f"{MODELS}.configuration_mhsan", "retrieval", "MHSAN", MHSAN),
     "mhsan_text": ModelType(f"{MODELS}.modeling_mhsan_text"),
-    "rstnet": ModelType(f"{MODELS}.configuration_rstnet", "captioning", "RSTNet", papers.RSTNET),
+    "rstnet": ModelType(f"{MODELS}.configuration_rstnet", "captioning", "RSTNet", RSTNET),
     "rstnet_language_model": ModelType(
-        f"{MODELS}.configuration_rstnet", "language_modeling", "the language model of RSTNet", papers.RSTNET
+        f"{MODELS}.configuration_rstnet", "language_modeling", "the language model of RSTNet", RSTNET
     ),
     "nsa_transformer": ModelType(
         f"{MODELS}.configuration_nsa_transformer",
         "translation",
         "a Transformer with normalized attention",
-        papers.NGSAN,
+        NGSAN,
     ),
-    "mcan": ModelType(f"{MODELS}.configuration_mcan", "visual_question_answering", "MCAN", papers.MCAN),
+    "mcan": ModelType(f"{MODELS}.configuration_mcan", "visual_question_answering", "MCAN", MCAN),
     "ngsan_vision": ModelType(f"{MODELS}.configuration_vision"),
     "ngsan_vgg": ModelType(f"{MODELS}.modeling_vgg"),
     "ngsan_resnext": ModelType(f"{MODELS}.modeling_resnext"),

@@ -27,10 +27,9 @@ EPILOG = """examples:
   hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
   hf-ngsan caption photos --scores
 
---generate accepts the arguments of generate() in transformers, and those of three further searches. With
+--generate accepts the arguments of generate() in transformers, and those of two further searches. With
 required_words, every caption has these words (constrained beam search). With num_beam_groups, groups of beams avoid
-each other's words, by diversity_penalty (diverse beam search). With penalty_alpha, words that differ from the previous
-ones are preferred (contrastive search)."""
+each other's words, by diversity_penalty (diverse beam search)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--batch-size", default=32)
     parser.add_argument(
         "--backend",
-        help="search backend: exact compares every image (default of a new index); usearch finds candidates with an "
-        "approximate graph and scores them exactly; URI is the URL of a Milvus server or a file ending in .db",
+        help="search backend: exact compares every image (default of a new index); in milvus:URI, URI is the URL of a "
+        "server or a file ending in .db",
     )
     milvus = parser.add_argument_group("--backend milvus:URI", "Index type of Milvus (Milvus's choice).").add_argument
     milvus("--index-type", metavar="TYPE", help="such as HNSW, IVF_FLAT or FLAT")

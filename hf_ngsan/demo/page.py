@@ -29,9 +29,9 @@ from ..models.image_processing_captioning import load_image
 from ..tasks.captioning_generation import caption_batch, generate_captions
 from ..tasks.retrieval_search import embed_images, embed_texts
 from ..visualization.plots import data_url
-from .training import CHANCE
 
 NUM_SCENES = 100
+CHANCE = 0.5  # accuracy of relations without geometry: both answers to a prompt are equally likely
 NUM_IMAGES = 16  # number of photographs and drawings of scenes in the search, as in calibrations
 QUERIES = {
     "a lion on a rock": "lion",

@@ -1,23 +1,15 @@
-"""Search backends: exact comparison, usearch's graph (HNSW, Malkov and Yashunin 2018), or a Milvus collection."""
+"""Search backends: exact comparison, or a Milvus collection."""
 
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..io.folders import DamagedFolderError, check_folder, find_folder, write_folder_atomically
-from ..io.messages import ProgressDisplay
-from .index_folder import CANDIDATES, CANDIDATES_A_HIT, EXACT, MAKE, IndexFolder, IndexFolderError
+from .index_folder import EXACT, IndexFolder, IndexFolderError
 from .milvus import IndexKind, MilvusSearch
 
 ROWS_AT_ONCE = 2048  # rows converted to float32 together
-FOLDER, GRAPH, CONTENT = "usearch", "graph.usearch", "content.json"
-PRECISION = "i8"  # precision of the graph's copy of the embeddings
-NEIGHBOURS = 32  # neighbours of each embedding in the graph (M in the paper)
-CANDIDATES_TO_ADD = 128  # candidates for the neighbours of a new embedding (efConstruction in the paper)
 
 
 class Hit(NamedTuple):
@@ -31,23 +23,21 @@ class Hit(NamedTuple):
 
 
 def open_backend(index: IndexFolder, spec: str, kind: IndexKind | None = None) -> "ExactSearch | MilvusSearch":
-    """Returns a backend for a complete index: `exact`, `usearch`, or `milvus:URI` (a server or a `.db` file).
+    """Returns a backend for a complete index: `exact`, or `milvus:URI` (a server or a `.db` file).
 
     Raises an IndexFolderError if it is unknown, not installed, or does not answer.
     """
     check_backend(spec, kind)
     if spec == EXACT:
         return ExactSearch(index)
-    if spec == "usearch":
-        return GraphSearch(index)
     return MilvusSearch(index, spec.removeprefix("milvus:"), kind)
 
 
 def check_backend(spec: str, kind: IndexKind | None = None) -> None:
     """Raises an IndexFolderError unless a spec names a backend that has this kind of index."""
     name, _, uri = spec.partition(":")
-    if not (spec in (EXACT, "usearch") or (name == "milvus" and uri)):
-        raise IndexFolderError(f"Unknown search backend {spec!r:.80}; known: exact, usearch or milvus:URI.")
+    if spec != EXACT and not (name == "milvus" and uri):
+        raise IndexFolderError(f"Unknown search backend {spec!r:.80}; known: exact or milvus:URI.")
     if kind is not None:
         if name != "milvus":
             raise IndexFolderError("The kind of an index (--index-type) needs Milvus (--backend milvus:URI).")
@@ -159,61 +149,3 @@ class ExactSearch:
         """Returns the largest inner products, float32 `(k,)`, and their places, int64 `(k,)`, for each query."""
         scores, rows = nearest(self.index.embeddings(), queries, top_k)
         return list(zip(scores, self.index.all_places()[rows], strict=True))
-
-
-class GraphSearch(ExactSearch):
-    """Searches a graph in the index folder; raises an IndexFolderError if usearch is not installed."""
-
-    def __init__(self, index: IndexFolder) -> None:
-        super().__init__(index)
-        try:
-            from usearch.index import Index
-        except ImportError:
-            needed = 'Searching with usearch needs that package; install it with pip install "hf-ngsan[retrieval]".'
-            raise IndexFolderError(needed) from None
-        self.graph_class: Any = Index
-        self.graph: Any = None
-
-    def content(self) -> dict:
-        return {"checksum": self.index.checksum(), "precision": PRECISION}
-
-    def add(self, earlier: IndexFolder | None = None) -> None:
-        """Makes the graph unless it exists and is complete."""
-        try:
-            self.open()
-        except IndexFolderError:
-            write_folder_atomically(self.index.folder / FOLDER, self.write)
-
-    def write(self, folder: Path) -> None:
-        sizes = {"connectivity": NEIGHBOURS, "expansion_add": CANDIDATES_TO_ADD}
-        graph = self.graph_class(ndim=self.index.description.dimension, metric="ip", dtype=PRECISION, **sizes)
-        with ProgressDisplay("making the graph", self.index.description.num_items) as display:
-            for number, embeddings in enumerate(self.index.embeddings()):
-                if len(embeddings):
-                    # usearch (2.20 to 2.26) loses embeddings that several threads add: no search finds them
-                    graph.add(self.index.places(number).astype(np.uint64), np.asarray(embeddings), threads=1)
-                display.update(self.index.shard_items(number).stop)
-        graph.save(str(folder / GRAPH))
-        (folder / CONTENT).write_text(json.dumps(self.content()), encoding="utf-8")
-
-    def open(self) -> Any:
-        """Returns the memory-mapped graph; an IndexFolderError if it is missing, truncated or of other embeddings."""
-        if self.graph is None:
-            folder = find_folder(self.index.folder / FOLDER)
-            try:
-                check_folder(folder, read=[])
-            except DamagedFolderError as error:
-                raise IndexFolderError(f"{str(error).rstrip('.')}; {MAKE}.") from None
-            if json.loads((folder / CONTENT).read_bytes()) != self.content():
-                raise IndexFolderError(f"{folder} is a graph of other embeddings; {MAKE} again.")
-            self.graph = self.graph_class.restore(str(folder / GRAPH), view=True)
-        return self.graph
-
-    def nearest(self, queries: np.ndarray, top_k: int, filter: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
-        graph = self.open()
-        number = min(max(CANDIDATES, CANDIDATES_A_HIT * top_k), len(graph))
-        graph.expansion_search = max(number, 1)
-        if not number:
-            return [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
-        found = (graph.search(query, number).keys.astype(np.int64) for query in queries)
-        return [self.index.best(places, query, top_k) for places, query in zip(found, queries, strict=True)]

@@ -6,7 +6,7 @@ shard-NNNNNN/embeddings.npy     float16, memory-mapped
 shard-NNNNNN/items.json         names, captions, columns and stamps of items, and skipped items
 shard-NNNNNN/thumbnails.zip     small images, for figures
 backend.json                    the search backend
-usearch/, milvus/               the graph (GraphSearch) or list of rows (MilvusSearch) of the backend
+milvus/                         index type and earlier collections of Milvus (MilvusSearch)
 ```
 
 Opening an index checks names and sizes of its files; `hf-ngsan inspect` checks their checksums.
@@ -31,10 +31,7 @@ from ..io.folders import DamagedFolderError, check_folder, find_folder
 DESCRIPTION = "index.json"
 EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
 BACKEND, EXACT = "backend.json", "exact"
-CANDIDATES, CANDIDATES_A_HIT = 128, 10
-"""Number of embeddings scored exactly by [`IndexFolder.best`]: at least 128, and at least 10 per requested hit."""
 REMAKE = "delete this folder and run the same hf-ngsan index again"
-MAKE = "run the same hf-ngsan index again, which makes it"
 
 
 class IndexFolderError(ValueError):

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..io.folders import write_folder_atomically
 from ..io.messages import ProgressDisplay
-from .index_folder import CANDIDATES, CANDIDATES_A_HIT, MAKE, IndexFolder, IndexFolderError
+from .index_folder import IndexFolder, IndexFolderError
 
 SECONDS_TO_CONNECT = 10.0
 SECONDS_TO_ANSWER = 600.0
@@ -27,6 +27,9 @@ SECONDS_BETWEEN_LOOKS = 1.0
 ROWS_AT_ONCE = 1000
 MAX_ROWS_OF_AN_ANSWER = 16_384  # limit of Milvus
 MAX_TEXT_BYTES = 65_535
+CANDIDATES, CANDIDATES_A_HIT = 128, 10
+"""Rows that are scored exactly by [`IndexFolder.best`]: at least 128, and at least 10 for each requested hit."""
+MAKE = "run the same hf-ngsan index again, which makes it"
 TOKEN = "MILVUS_TOKEN"
 """Environment variable: the token, or `user:password`, for a server that requires one."""
 SCORE = "IP"  # inner product

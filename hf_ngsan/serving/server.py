@@ -136,6 +136,79 @@ class Batcher:
             return batch
 
 
+class CaptioningService:
+    """Answers the requests of [`create_app`]'s application."""
+
+    def __init__(self, pipeline: CaptioningPipeline, limits: ServingLimits, name: str) -> None:
+        self.pipeline, self.limits, self.name = pipeline, limits, name
+        self.reader = RequestReader(pipeline, limits)
+        self.batcher = Batcher(self.caption_batch, limits)
+        self.statuses: Counter[int] = Counter()
+
+    def caption_batch(self, images: list, options: tuple) -> list:
+        arguments = {key: value for key, value in options if key != "text"}  # the images already include the text
+        arguments["return_scores"] = arguments.pop("scores", False)
+        stop = StoppingCriteriaList([self.stop_if_abandoned])
+        answers = self.pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **arguments)
+        return [ValueError(answer["error"]) if answer.get("error") else answer for [answer, *_] in answers]
+
+    def stop_if_abandoned(self, input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
+        if all(job.answer.done() for job in self.batcher.running):
+            raise RuntimeError("All clients of this batch have disconnected.")
+        return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        answering = asyncio.create_task(self.batcher.run())
+        yield  # servers first answer the current requests
+        answering.cancel()
+        self.batcher.thread.shutdown()
+        self.reader.threads.shutdown()
+
+    async def caption(self, request: Request) -> Response:
+        response = await self.answer(request)
+        self.statuses[response.status_code] += 1
+        return response
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                self.batcher.check_room(1)
+                answers = await unless_gone(request, self.batcher.submit(*await self.reader.read(request)))
+        except RequestError as error:
+            return refusal(error.status, str(error))
+        except TimeoutError:
+            return refusal(504, f"The answer took longer than {self.limits.seconds:g} seconds.")
+        except ValueError as error:  # raised by the pipeline
+            return refusal(400, f"{one_sentence(error)}.")
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_GONE)
+        except Exception as error:
+            logger.exception("A batch of images was lost.")
+            advice = "start the server with a smaller --batch-size" if is_out_of_memory(error) else "see its log"
+            return refusal(500, f"The server could not caption the images ({type_and_reason(error)}); {advice}.")
+        content: dict[str, list] = {"captions": [caption["generated_text"] for caption in answers]}
+        if "score" in answers[0]:
+            content["scores"] = [{"score": caption["score"], "words": caption["word_scores"]} for caption in answers]
+        return JSONResponse(content)
+
+    async def health(self, request: Request) -> Response:
+        try:
+            self.batcher.check_room(0)
+        except RequestError as error:
+            return refusal(error.status, str(error))
+        return JSONResponse({"status": "ok", "model": self.name, "waiting": self.batcher.waiting})
+
+    async def metrics(self, request: Request) -> PlainTextResponse:
+        counts = {
+            "batches_total": self.batcher.batches,
+            "images_total": self.batcher.images,
+            "waiting_images": self.batcher.waiting,
+            **{f'requests_total{{status="{status}"}}': number for status, number in sorted(self.statuses.items())},
+        }
+        return PlainTextResponse("".join(f"hf_ngsan_{name} {value}\n" for name, value in counts.items()))
+
+
 def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None, name: str = "") -> Starlette:
     """Makes the web application of a captioner.
 
@@ -151,77 +224,13 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
         limits: limits of requests.
         name: name of the model.
     """
-    limits = limits or ServingLimits()
-    reader = RequestReader(pipeline, limits)
-
-    def stop_if_abandoned(input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
-        if all(job.answer.done() for job in batcher.running):
-            raise RuntimeError("All clients of this batch have disconnected.")
-        return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
-
-    def work(images: list, options: tuple) -> list:
-        arguments = {key: value for key, value in options if key != "text"}  # the images already include the text
-        arguments["return_scores"] = arguments.pop("scores", False)
-        stop = StoppingCriteriaList([stop_if_abandoned])
-        answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **arguments)
-        return [ValueError(answer["error"]) if answer.get("error") else answer for [answer, *_] in answers]
-
-    batcher = Batcher(work, limits)
-    statuses: Counter[int] = Counter()
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        answering = asyncio.create_task(batcher.run())
-        yield  # servers first answer the current requests
-        answering.cancel()
-        batcher.thread.shutdown()
-        reader.threads.shutdown()
-
-    async def caption(request: Request) -> Response:
-        response = await answer(request)
-        statuses[response.status_code] += 1
-        return response
-
-    async def answer(request: Request) -> Response:
-        try:
-            async with asyncio.timeout(limits.seconds):
-                batcher.check_room(1)
-                answers = await unless_gone(request, batcher.submit(*await reader.read(request)))
-        except RequestError as error:
-            return refusal(error.status, str(error))
-        except TimeoutError:
-            return refusal(504, f"The answer took longer than {limits.seconds:g} seconds.")
-        except ValueError as error:  # raised by the pipeline
-            return refusal(400, f"{one_sentence(error)}.")
-        except ClientDisconnect:
-            return Response(status_code=CLIENT_GONE)
-        except Exception as error:
-            logger.exception("A batch of images was lost.")
-            advice = "start the server with a smaller --batch-size" if is_out_of_memory(error) else "see its log"
-            return refusal(500, f"The server could not caption the images ({type_and_reason(error)}); {advice}.")
-        content: dict[str, list] = {"captions": [caption["generated_text"] for caption in answers]}
-        if "score" in answers[0]:
-            content["scores"] = [{"score": caption["score"], "words": caption["word_scores"]} for caption in answers]
-        return JSONResponse(content)
-
-    async def health(request: Request) -> Response:
-        try:
-            batcher.check_room(0)
-        except RequestError as error:
-            return refusal(error.status, str(error))
-        return JSONResponse({"status": "ok", "model": name, "waiting": batcher.waiting})
-
-    async def metrics(request: Request) -> PlainTextResponse:
-        counts = {
-            "batches_total": batcher.batches,
-            "images_total": batcher.images,
-            "waiting_images": batcher.waiting,
-            **{f'requests_total{{status="{status}"}}': number for status, number in sorted(statuses.items())},
-        }
-        return PlainTextResponse("".join(f"hf_ngsan_{name} {value}\n" for name, value in counts.items()))
-
-    routes = [Route("/caption", caption, methods=["POST"]), Route("/health", health), Route("/metrics", metrics)]
-    return Starlette(routes=routes, lifespan=lifespan)
+    service = CaptioningService(pipeline, limits or ServingLimits(), name)
+    routes = [
+        Route("/caption", service.caption, methods=["POST"]),
+        Route("/health", service.health),
+        Route("/metrics", service.metrics),
+    ]
+    return Starlette(routes=routes, lifespan=service.lifespan)
 
 
 def refusal(status: int, message: str) -> Response:

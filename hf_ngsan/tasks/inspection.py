@@ -12,7 +12,7 @@ from ..data.images import sorted_files
 from ..data.images.sources import holds_videos, is_saved
 from ..data.inspection import PROBLEM, Findings, inspect_data, inspect_images
 from ..io.files import read_json_or_none
-from ..io.folders import MANIFEST, check_folder, find_folder
+from ..io.folders import MANIFEST, check_folder
 from ..io.packaged import folder_of_packaged
 from ..io.shards import RECORDS, verify_shards
 from ..loading.models import ModelFolderError, count_parameters, read_config_file
@@ -20,7 +20,6 @@ from ..models.image_processing_captioning import load_image
 from ..models.videos import read_frames
 from ..registry import MODEL_TYPES
 from ..retrieval import IndexFolder
-from ..retrieval.backends import FOLDER
 from ..retrieval.index_folder import DESCRIPTION, read_description
 from ..visualization import save_figure
 from ..visualization.figures import plot_regions
@@ -115,9 +114,6 @@ def lines_of_index(path: Path) -> list[str]:
     shards = [index.shard(number) for number in range(index.num_shards) if number not in missing]
     for shard in shards:
         shard.verify()
-    graph = find_folder(path / FOLDER)
-    if graph.is_dir():
-        check_folder(graph)
     images = sum(len(shard.items.names) for shard in shards)
     problem = f"{PROBLEM}: {len(missing)} of {index.num_shards} shards are missing; run hf-ngsan index again"
     return [

@@ -220,15 +220,15 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
     return vectors
 
 
-SEARCH_ARGUMENTS = ("required_words", "candidates")  # arguments of `hf_ngsan.models.decoding`
-NEEDS = {"diversity_penalty": "num_beam_groups", "candidates": "penalty_alpha"}
+REQUIRED_WORDS = "required_words"  # an argument of `hf_ngsan.models.decoding`
+CONTRASTIVE = "penalty_alpha"  # transformers would load its search as code from the Hub
 TEXTS = ("cache_implementation", "early_stopping", "stop_strings")  # arguments that may be text
 
 
 def generation_keys() -> set[str]:
     """Returns the arguments of `generate()` that change the texts but not the type of the output."""
-    other = ("_", "output_", "return_", "transformers_version")
-    return {*SEARCH_ARGUMENTS, *(name for name in vars(GenerationConfig()) if not name.startswith(other))}
+    other = ("_", "output_", "return_", "transformers_version", CONTRASTIVE)
+    return {REQUIRED_WORDS, *(name for name in vars(GenerationConfig()) if not name.startswith(other))}
 
 
 def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False) -> dict[str, Any]:
@@ -245,11 +245,10 @@ def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False
             raise ValueError(f"There is no argument {name!r:.60} of generation; {advice}")
         if isinstance(value, str) and name not in TEXTS:
             raise ValueError(f"{name} is {value!r:.60}, which is neither a number nor true or false.")
-    for name, other in NEEDS.items():
-        if name in given and other not in given:
-            raise ValueError(f"{name} has an effect with {other} only; give both.")
-    context = {"num_beams": 1 if "penalty_alpha" in given else own.num_beams or 1, "do_sample": own.do_sample}
-    settings = {**context, **{name: value for name, value in given.items() if name not in SEARCH_ARGUMENTS}}
+    if "diversity_penalty" in given and "num_beam_groups" not in given:
+        raise ValueError("diversity_penalty has an effect with num_beam_groups only; give both.")
+    settings = {"num_beams": own.num_beams or 1, "do_sample": own.do_sample, **given}
+    settings.pop(REQUIRED_WORDS, None)
     try:
         GenerationConfig(**settings).validate(strict=True)
     except ValueError as error:

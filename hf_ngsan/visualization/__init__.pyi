@@ -1,4 +1,3 @@
-from .figures import plot_caption as plot_caption
 from .figures import plot_contact_sheet as plot_contact_sheet
 from .figures import plot_counterfactual as plot_counterfactual
 from .figures import plot_frame_attention as plot_frame_attention

@@ -29,43 +29,13 @@ MAX_LINE, WIDTH = 42, 50
 """Maximal characters of a line of coloured words, and width of the panel in characters, including their frames."""
 
 
-def plot_caption(
-    image: Image | np.ndarray,
-    boxes: ArrayLike,
-    words: Sequence[str],
-    weights: ArrayLike,
-    word: int,
-    names: Sequence[str],
-) -> Figure:
-    """Draws an image with its boxes below its caption, and the attention of one word to each box.
+def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence[str]) -> Figure:
+    """Draws an image with numbered boxes and its captions below.
 
     Args:
         image: a `PIL.Image.Image` or an array `(H, W, 3)`.
         boxes: `(N, 4)`, `x1, y1, x2, y2` divided by the image's width and height.
-        words: the T words of the caption.
-        weights: attention `(T, N)` of the words over the boxes.
-        word: position of the word.
-        names: names of the boxes.
-    """
-    figure = new_figure(8.4, 4.7)
-    figure.suptitle(" ".join(words), fontsize=13, color=INK, wrap=True, parse_math=False)
-    picture, attended = figure.subplots(1, 2)
-    show_image(picture, image)
-    pixels = to_pixels(boxes, image)
-    for box in pixels:
-        draw_box(picture, box, QUIET)
-    draw_labels(picture, pixels, names)
-    show_image(attended, image, faded=True)
-    draw_weights(attended, pixels, np.asarray(weights)[word], show_values=True)
-    picture.set_title("regions", fontsize=10, color=QUIET)
-    attended.set_title(f"attention of “{words[word]}”", fontsize=10, color=ACCENT, parse_math=False)
-    return figure
-
-
-def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence[str]) -> Figure:
-    """Draws an image with its numbered boxes, and its captions below.
-
-    Arguments are those of [`plot_caption`].
+        captions: the captions, a line each.
     """
     height, width = np.asarray(image).shape[:2]
     figure = new_figure(5.2, 5.0 * height / width + 0.3 * len(captions) + 0.2)
@@ -280,15 +250,12 @@ def show_map(panel: Axes, image: Image | np.ndarray, weights: np.ndarray) -> Non
     panel.imshow(shares, cmap="inferno", vmin=0, vmax=1, alpha=np.sqrt(shares) * 0.75)
 
 
-def draw_weights(panel: Axes, boxes: np.ndarray, weights: np.ndarray, show_values: bool = False) -> None:
+def draw_weights(panel: Axes, boxes: np.ndarray, weights: np.ndarray) -> None:
     """Draws boxes given in pixels; boxes with larger weights are more opaque."""
     largest = max(float(weights.max()), 1e-12)
-    order = np.argsort(weights)
-    for index in order:
+    for index in np.argsort(weights):
         share = float(weights[index]) / largest
         draw_box(panel, boxes[index], ACCENT if share > 0.5 else QUIET, fill=0.5 * share, width=0.6 + 1.6 * share)
-    if show_values:
-        draw_labels(panel, boxes[order], [f"{weight:.0%}" for weight in weights[order]])
 
 
 def draw_box(panel: Axes, box: np.ndarray, colour: str, fill: float = 0.0, width: float = 1.0) -> None:

@@ -111,8 +111,7 @@ def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
         ended = torch.zeros(len(uniforms), dtype=torch.bool, device=uniforms.device)
         for numbers in uniforms.unbind(-1):
             words = draw_words(policy, decoder.step().logits[:, -1], numbers)
-            next_words = words.masked_fill(ended, policy.pad_token_id)
-            decoder.sequences = torch.cat([decoder.sequences, next_words[:, None]], dim=1)
+            decoder.append(words.masked_fill(ended, policy.pad_token_id))
             ended |= words == policy.eos_token_id
             if ended.all():
                 break
