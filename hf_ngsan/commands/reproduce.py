@@ -13,7 +13,6 @@ deviations, the paper's numbers, and paired bootstraps against the baseline, wit
 EPILOG = """examples:
   hf-ngsan reproduce ngsan --table 4 --data scenes
   hf-ngsan reproduce ngsan --table 6 --data features:DIR --scale small --only SAN NG-SAN --seeds 5
-  hf-ngsan reproduce ngsan --figure 3 --model runs/reproduce/ngsan-scenes/runs/content-independent-0
 
 Papers: ngsan, rstnet, mhsan and spatial_captioner."""
 
@@ -22,11 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paper", metavar="PAPER", help="ngsan, rstnet, mhsan or spatial_captioner")
     add("overrides", nargs="*", default=[], metavar="key=value", help="change a key of every training config")
-    either = parser.add_mutually_exclusive_group(required=True)
-    either.add_argument("--table", metavar="N", help="number of the table in the paper")
-    figure = "ngsan: the geometric weight of a model that you name, over offsets (3) or ratios of sides (4)"
-    either.add_argument("--figure", choices=("3", "4"), help=figure)
-    add_shared(parser, "--model", required=False, help="for --figure: a captioner with a content bias")
+    add("--table", required=True, metavar="N", help="number of the table in the paper")
     add_shared(parser, "--data", required=False, help="dataset, such as scenes or features:DIR (the paper's)")
     add("--scale", choices=("paper", "small"), help="training configs: the paper's, or small ones for other data")
     add("--seeds", type=positive_int, default=3, metavar="N", help="number of seeds (%(default)s)")
@@ -40,13 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    dataset = "" if options.data is None else f"-{options.data.partition(':')[0]}"
-    output = Path(options.output or f"runs/reproduce/{options.paper}{dataset}")
-    if options.figure is not None:
-        draw_figure(options, output)
-        return 0
-    if options.model is not None:
-        raise ValueError("--model is for --figure; a table trains its models. Leave it out.")
     import os
 
     import torch
@@ -54,6 +42,8 @@ def run(options: argparse.Namespace) -> int:
     from ..reproduction import find_table, make_plan
     from ..reproduction.results import reproduce
 
+    dataset = "" if options.data is None else f"-{options.data.partition(':')[0]}"
+    output = Path(options.output or f"runs/reproduce/{options.paper}{dataset}")
     if options.only is not None:  # argparse gives it what follows; the name of a row with = has spaces
         options.overrides += [word for word in options.only if "=" in word and " " not in word]
         options.only = [word for word in options.only if word not in options.overrides] or None
@@ -77,18 +67,3 @@ def run(options: argparse.Namespace) -> int:
     print(table)
     print(f"Written: {output}/table-{options.table}.md and .json")
     return 1 if errors else 0
-
-
-def draw_figure(options: argparse.Namespace, output: Path) -> None:
-    """Draws figure 3 or 4 of Guo et al. of a model."""
-    from ..loading.models import load_captioner
-    from ..visualization import plot_geometric_weights, save_figure
-
-    if options.paper != "ngsan":
-        raise ValueError(f"Figures 3 and 4 are those of ngsan; {options.paper} has none.")
-    if options.model is None:
-        raise ValueError("--figure needs a trained captioner; name it with --model.")
-    model, _ = load_captioner(options.model)
-    path = output / f"figure-{options.figure}.png"
-    save_figure(plot_geometric_weights(model, "position" if options.figure == "3" else "size"), path)
-    print(f"Written: {path}")
