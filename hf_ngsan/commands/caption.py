@@ -27,9 +27,9 @@ EPILOG = """examples:
   hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
   hf-ngsan caption photos --scores
 
---generate takes the arguments of generate() of transformers, and those of three searches: required_words are in every
+--generate takes the arguments of generate() of transformers, and those of two searches: required_words are in every
 caption (constrained beam search), num_beam_groups groups of beams avoid each other's words by diversity_penalty
-(diverse beam search), penalty_alpha prefers words that differ from those before them (contrastive search)."""
+(diverse beam search)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
