@@ -28,7 +28,7 @@ from .visualization import MissingPlotsError
 GROUPS = {
     "caption and search": ("demo", "caption", "answer", "translate", "index", "search", "explain", "models"),
     "train and evaluate": (
-        *("configs", "train", "evaluate", "score", "reproduce", "average", "calibrate", "attach-vision", "audit"),
+        *("configs", "train", "evaluate", "score", "reproduce", "calibrate", "attach-vision", "audit"),
         "visualness",
     ),
     "data": ("datasets", "extract", "convert", "references", "inspect"),

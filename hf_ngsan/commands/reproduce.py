@@ -14,7 +14,6 @@ correction."""
 EPILOG = """examples:
   hf-ngsan reproduce ngsan --table 4 --data scenes
   hf-ngsan reproduce ngsan --table 6 --data features:DIR --scale small --only SAN NG-SAN --seeds 5
-  hf-ngsan reproduce ngsan --figure 3 --model runs/reproduce/ngsan-scenes/runs/content-independent-0
 
 Papers: ngsan, rstnet, mhsan and spatial_captioner."""
 
@@ -23,11 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paper", metavar="PAPER", help="ngsan, rstnet, mhsan or spatial_captioner")
     add("overrides", nargs="*", default=[], metavar="key=value", help="change a key of every training config")
-    either = parser.add_mutually_exclusive_group(required=True)
-    either.add_argument("--table", metavar="N", help="number of the table in the paper")
-    figure = "ngsan: geometric weight of a trained model, by offset of boxes (3) or ratio of sides (4)"
-    either.add_argument("--figure", choices=("3", "4"), help=figure)
-    add_shared(parser, "--model", required=False, help="captioner with a content bias, for --figure")
+    add("--table", required=True, metavar="N", help="number of the table in the paper")
     add_shared(parser, "--data", required=False, help="dataset, such as scenes or features:DIR (the paper's)")
     add("--scale", choices=("paper", "small"), help="training configs of the paper, or small ones for other data")
     add("--seeds", type=positive_int, default=3, metavar="N", help="number of seeds (%(default)s)")
@@ -41,13 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    dataset = "" if options.data is None else f"-{options.data.partition(':')[0]}"
-    output = Path(options.output or f"runs/reproduce/{options.paper}{dataset}")
-    if options.figure is not None:
-        draw_figure(options, output)
-        return 0
-    if options.model is not None:
-        raise ValueError("--model is for --figure only; the models of a table are trained. Leave it out.")
     import os
 
     import torch
@@ -55,6 +43,8 @@ def run(options: argparse.Namespace) -> int:
     from ..reproduction import find_table, make_plan
     from ..reproduction.results import reproduce
 
+    dataset = "" if options.data is None else f"-{options.data.partition(':')[0]}"
+    output = Path(options.output or f"runs/reproduce/{options.paper}{dataset}")
     if options.only is not None:  # argparse adds the words that follow; only names of rows have spaces before "="
         options.overrides += [word for word in options.only if "=" in word and " " not in word]
         options.only = [word for word in options.only if word not in options.overrides] or None
@@ -78,18 +68,3 @@ def run(options: argparse.Namespace) -> int:
     print(table)
     print(f"Written: {output}/table-{options.table}.md and .json")
     return 1 if errors else 0
-
-
-def draw_figure(options: argparse.Namespace, output: Path) -> None:
-    """Draws figure 3 or 4 of Guo et al. for a model."""
-    from ..loading.models import load_captioner
-    from ..visualization import plot_geometric_weights, save_figure
-
-    if options.paper != "ngsan":
-        raise ValueError(f"Figures 3 and 4 are those of ngsan; {options.paper} has none.")
-    if options.model is None:
-        raise ValueError("--figure needs a trained captioner; give it with --model.")
-    model, _ = load_captioner(options.model)
-    path = output / f"figure-{options.figure}.png"
-    save_figure(plot_geometric_weights(model, "position" if options.figure == "3" else "size"), path)
-    print(f"Written: {path}")

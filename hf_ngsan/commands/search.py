@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--top-k", type=positive_int, default=9, metavar="K", help="maximal number of images (%(default)s)")
     add("--figure", type=user_path, metavar="FILE", help="draw a contact sheet of the images with their scores")
     add_shared(parser, "--json", help="print one JSON object per line, including whether the image is near enough")
-    add("--exact", action="store_true", help="compare with every image, regardless of the backend of the index")
     add("--filter", default="", metavar="EXPRESSION", help="only images that match this expression")
     add("--model", type=user_path, metavar="DIR", help="new path of the model of the index, if it was moved")
 
@@ -85,8 +84,7 @@ def hits_by_graph(options: argparse.Namespace, indexes: list) -> list | None:
         query = images.embed(pixels_of(read_image(options.image, "the image"), images.settings)[None])
     if query is None:
         return None
-    backend = "exact" if options.exact else None
-    return search_current(indexes, texts.fingerprint, query, options.top_k, backend, options.filter)
+    return search_current(indexes, texts.fingerprint, query, options.top_k, filter=options.filter)
 
 
 def hits_by_model(options: argparse.Namespace, indexes: list) -> list:
@@ -94,13 +92,7 @@ def hits_by_model(options: argparse.Namespace, indexes: list) -> list:
     from ..tasks.retrieval_search import draw_hits, search_images
 
     model, processor = load_on_device(options.model or indexes[0].description.model, "retrieval")
-    hits = search_images(
-        model,
-        processor,
-        indexes,
-        backend="exact" if options.exact else None,
-        **pick(options, "text", "image", "top_k", "filter"),
-    )
+    hits = search_images(model, processor, indexes, **pick(options, "text", "image", "top_k", "filter"))
     if options.figure:
         draw_hits(indexes, hits, options.text or f"images like {options.image}", options.figure)
     return hits

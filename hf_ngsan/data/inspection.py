@@ -26,7 +26,6 @@ from .vocabulary import words_of
 
 MIN_COUNT = 5
 PROBLEM = "first problem"  # beginning of the line with the first problem
-SAMPLE = ("image_id", "image", "visual_boxes", "captions", "width", "height")
 SPREADS = {
     "regions": "regions, cells or frames per image",
     "boxes": "boxes per image",
@@ -40,11 +39,9 @@ SPREADS = {
 
 @dataclass
 class Findings:
-    """Counts of the contents of data: `spreads` by the names in `SPREADS`, words by split, a `sample` row with an image
-    or boxes, and notes."""
+    """Counts of the contents of data: `spreads` by the names in `SPREADS`, words by split, and notes."""
 
     kind: str
-    sample_id: int | None = None
     unit: str = "images"
     num_images: int = 0
     columns: list[str] = field(default_factory=list)
@@ -52,7 +49,6 @@ class Findings:
     spreads: dict[str, Counter] = field(default_factory=lambda: {name: Counter() for name in SPREADS})
     counts: dict[str, Counter] = field(default_factory=dict)
     splits: Counter = field(default_factory=Counter)
-    sample: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
     num_problems: int = 0
     problem: str = ""
@@ -80,11 +76,6 @@ class Findings:
             for words in map(words_of, captions):
                 self.spreads["words"][len(words)] += 1
                 counts.update(words)
-        is_sample = "visual_boxes" in known or "image" in known
-        if self.sample_id is not None:
-            is_sample = row.get("image_id") == self.sample_id
-        if self.sample is None and is_sample:
-            self.sample = {name: known[name] for name in SAMPLE if name in known}
 
     def add_problem(self, error: Exception | str) -> None:
         self.problem = self.problem or str(error)
@@ -121,15 +112,15 @@ def spread_of(counts: Counter[int]) -> str:
     return f"{min(counts)} to {max(counts)}, {mean:.1f} on average"
 
 
-def inspect_data(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
-    """Counts the contents of images, a saved dataset, feature files or annotations; `sample_id` selects the sample."""
+def inspect_data(path: Path, source_format: str | None = None) -> Findings:
+    """Counts the contents of images, a saved dataset, feature files or annotations."""
     if source_format is None and is_saved(path):
-        return inspect_saved(path, sample_id)
+        return inspect_saved(path)
     if path.suffix.lower() == ".json" and path.is_file():
         return inspect_annotations(path)
     if source_format is None and not any(some_files(path)) and holds_images(path):
         return inspect_images(path)
-    return inspect_features(path, source_format, sample_id)
+    return inspect_features(path, source_format)
 
 
 def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -> Findings:
@@ -166,10 +157,10 @@ def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -
     return findings
 
 
-def inspect_saved(path: Path, sample_id: int | None) -> Findings:
+def inspect_saved(path: Path) -> Findings:
     """Reads a saved dataset; invalid rows and changed files are problems."""
     saved = open_saved(path)
-    findings = Findings("saved dataset", sample_id)
+    findings = Findings("saved dataset")
     try:
         refuse_changed_shards(path)
         for split, part in saved.items() if isinstance(saved, DatasetDict) else [(None, saved)]:
@@ -211,10 +202,10 @@ def inspect_annotations(path: Path) -> Findings:
     return findings
 
 
-def inspect_features(path: Path, source_format: str | None, sample_id: int | None) -> Findings:
+def inspect_features(path: Path, source_format: str | None) -> Findings:
     """Reads feature files like a conversion; broken records are problems."""
     name = source_format or recognise(path).name
-    findings = Findings(f"features in the format {name}", sample_id)
+    findings = Findings(f"features in the format {name}")
     sources = open_sources(path, name)
     maker = RowMaker(sources, ConversionPlan("", [], "float32"), Annotations([], None))
     for number, source in enumerate(sources):

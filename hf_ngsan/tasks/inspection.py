@@ -3,38 +3,21 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from ..data.coco_files import number_at_the_end
-from ..data.images import sorted_files
 from ..data.images.sources import holds_videos, is_saved
-from ..data.inspection import PROBLEM, Findings, inspect_data, inspect_images
+from ..data.inspection import PROBLEM, inspect_data, inspect_images
 from ..io.files import read_json_or_none
 from ..io.folders import MANIFEST, check_folder
 from ..io.packaged import folder_of_packaged
 from ..io.shards import RECORDS, verify_shards
 from ..loading.models import ModelFolderError, count_parameters, read_config_file
-from ..models.image_processing_captioning import load_image
 from ..models.videos import read_frames
 from ..registry import MODEL_TYPES
 from ..retrieval import IndexFolder
 from ..retrieval.index_folder import DESCRIPTION, read_description
-from ..visualization import save_figure
-from ..visualization.figures import plot_regions
-
-BLANK_SIDE = 400  # side, in pixels, of the blank image that is drawn if the data have no image
 
 
-def inspect(
-    path: str | os.PathLike,
-    *,
-    source_format: str | None = None,
-    figure: str | os.PathLike | None = None,
-    image_id: int | None = None,
-    images: str | os.PathLike | None = None,
-) -> list[str]:
+def inspect(path: str | os.PathLike, *, source_format: str | None = None) -> list[str]:
     """Returns the kind of a file or folder, and a line for each fact about it, including its first problem.
 
     All data are read, and files with recorded checksums are compared with these.
@@ -43,12 +26,9 @@ def inspect(
         path: images, videos, features, annotations, a model, a training run or a search index; specs such as
             `images:FOLDER` mean the folder.
         source_format: format of features, see [`~hf_ngsan.data.formats.FEATURE_FORMATS`]; detected by default.
-        figure: file in which the boxes and captions of an image are drawn.
-        image_id: id of that image, by default the first.
-        images: folder with that image, if the data have no images.
 
     Raises:
-        ValueError, OSError: there is nothing to read or draw, a model has no weights, or a checksum does not match.
+        ValueError, OSError: there is nothing to read, a model has no weights, or a checksum does not match.
     """
     reader, _, place = str(path).partition(":")
     is_spec = reader in ("images", "videos", "features") and not os.path.exists(path)
@@ -64,9 +44,8 @@ def inspect(
     if source_format is None and (reader == "videos" or holds_videos(path)):
         findings = inspect_images(path, lambda file: read_frames(file, num_frames=1).images[0])
     else:
-        findings = inspect_data(path, source_format, image_id)
-    lines = [findings.kind + made_by(path), *findings.lines()]
-    return lines if figure is None else [*lines, draw(path, findings, figure, images)]
+        findings = inspect_data(path, source_format)
+    return [findings.kind + made_by(path), *findings.lines()]
 
 
 def made_by(path: Path) -> str:
@@ -127,21 +106,3 @@ def lines_of_index(path: Path) -> list[str]:
 
 def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def draw(path: Path, findings: Findings, figure: str | os.PathLike, images: str | os.PathLike | None) -> str:
-    """Draws the regions and captions of the sample into a file; returns a line about the figure."""
-    row = findings.sample
-    if row is None or "visual_boxes" not in row:
-        which = "image with boxes" if findings.sample_id is None else f"image {findings.sample_id}"
-        raise ValueError(f"{path} has no {which} to draw.")
-    image: Any = load_image(row["image"]) if "image" in row else None
-    if images is not None:
-        names = sorted_files(Path(images))
-        name = next((name for name in names if number_at_the_end(name) == row["image_id"]), f"{row['image_id']}.jpg")
-        image = load_image(os.path.join(images, name))
-    if image is None:
-        width, height = (max(int(row.get(side, BLANK_SIDE)), 1) for side in ("width", "height"))
-        image = np.full((max(BLANK_SIDE * height // width, 1), BLANK_SIDE, 3), 255, np.uint8)
-    save_figure(plot_regions(image, row["visual_boxes"], row.get("captions", [])), figure)
-    return f"{figure}: image {row['image_id']} with {len(row['visual_boxes'])} boxes"

@@ -8,7 +8,7 @@ import logging
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -139,22 +139,6 @@ def read_checkpoint(folder: Path, data: dict, trained: TrainedObjects) -> Traini
     except (RuntimeError, KeyError, OSError, pickle.UnpicklingError) as error:
         raise CheckpointError(f"{folder} does not match the model of the config ({one_sentence(error)}).") from error
     return TrainingProgress(**state["progress"])
-
-
-def average_checkpoints(model: torch.nn.Module, checkpoints: Sequence[Path]) -> None:
-    """Loads the mean weights of several checkpoints into a model of the run (Vaswani et al. 2017, section 6.1).
-
-    Integer tensors are those of the last checkpoint. Raises a DamagedFolderError for a damaged checkpoint.
-    """
-    sums: dict[str, torch.Tensor] = {}
-    for folder in checkpoints:
-        folders.check_folder(folder)
-        load_model(model, str(folder / "model.safetensors"))
-        for name, tensor in model.state_dict().items():
-            if tensor.is_floating_point():
-                sums[name] = sums.get(name, 0.0) + tensor.double()
-    weights = {name: model.state_dict()[name] for name in sums}
-    copy_into(weights, {name: total / len(checkpoints) for name, total in sums.items()})
 
 
 def has_saved(run: Path) -> bool:

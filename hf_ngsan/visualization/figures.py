@@ -29,27 +29,6 @@ MAX_LINE, WIDTH = 42, 50
 """Maximal characters of a line of coloured words, and width of the panel in characters, including their frames."""
 
 
-def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence[str]) -> Figure:
-    """Draws an image with numbered boxes and its captions below.
-
-    Args:
-        image: a `PIL.Image.Image` or an array `(H, W, 3)`.
-        boxes: `(N, 4)`, `x1, y1, x2, y2` divided by the image's width and height.
-        captions: the captions, a line each.
-    """
-    height, width = np.asarray(image).shape[:2]
-    figure = new_figure(5.2, 5.0 * height / width + 0.3 * len(captions) + 0.2)
-    picture = figure.subplots()
-    show_image(picture, image)
-    pixels = to_pixels(boxes, image)
-    for box in pixels:
-        draw_box(picture, box, ACCENT)
-    draw_labels(picture, pixels, [str(number) for number in range(len(pixels))])
-    # a $ in the text must not start a formula
-    picture.set_xlabel("\n".join(caption.replace("$", r"\$") for caption in captions), fontsize=9, color=INK)
-    return figure
-
-
 def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayLike) -> Figure:
     """Draws an image for every word of its caption, overlaid with the attention map of the word.
 
