@@ -13,7 +13,7 @@ EPILOG = """examples:
   hf-ngsan push runs/scenes user/captioner-of-scenes --private --license cc-by-4.0
 
 Log in with hf auth login, or set HF_TOKEN. The card has the scores of hf-ngsan evaluate --record. A README.md in DIR
-replaces it and excludes --license, --runs and --examples. A model that began as others keeps their licence."""
+replaces it and excludes --license and --runs. A model that began as others keeps their licence."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--overwrite", action="store_true", help="delete other files of the repository in the same commit")
     runs = "training runs with other seeds; the card shows mean and standard deviation"
     add("--runs", nargs="+", default=[], type=user_path, metavar="RUN", help=runs)
-    add("--examples", metavar="SPEC", help="dataset; the card shows its first test images with their captions")
     licence = "licence of the weights, such as cc-by-4.0, as the Hub lists it (that of their sources)"
     add("--license", metavar="ID", help=licence)
     add("--license-name", metavar="NAME", help="name of a licence whose ID is other")
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
     check_licence(options.license, options.license_name)
     from ..sharing import push
 
-    given = pick(options, "runs", "examples", "license", "license_name", "overwrite")
+    given = pick(options, "runs", "license", "license_name", "overwrite")
     commit = push(options.model, options.repo_id, folder, private=options.private or None, **given)
     if commit is not None:
         print(f"{options.repo_id} is uploaded: {commit.commit_url}")

@@ -6,7 +6,7 @@ shard-NNNNNN/embeddings.npy     float16, memory-mapped
 shard-NNNNNN/items.json         their names, captions, columns and stamps, and skipped items
 shard-NNNNNN/thumbnails.zip     small images, for figures
 backend.json                    the search backend
-milvus/                         kind and earlier collections of Milvus (MilvusSearch)
+milvus/                         earlier collections of Milvus (MilvusSearch)
 ```
 
 Opening an index compares names and sizes of its files; `hf-ngsan inspect` compares their checksums.
