@@ -1,4 +1,4 @@
-"""The command `hf-ngsan inspect`: the kind, the contents and the first problem of a file or folder."""
+"""The command `hf-ngsan inspect`: prints the kind, the contents and the first problem of a file or folder."""
 
 import argparse
 
@@ -6,9 +6,9 @@ from ..data.formats import FEATURE_FORMATS
 from ..io.packaged import folder_of_packaged
 from .arguments import check_files, user_path
 
-SUMMARY = """Describe a file or folder, and name its first problem.
+SUMMARY = """Describe a file or folder and its first problem.
 
-It may hold images, videos, features, annotations, a model, a training run or a search index."""
+It may have images, videos, features, annotations, a model, a training run or a search index."""
 EPILOG = """examples:
   hf-ngsan inspect trainval_36.tsv
   hf-ngsan inspect runs/scenes
@@ -20,8 +20,8 @@ The command reads all data and compares files with their checksums; the exit cod
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
-    add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help="format of features (recognised)")
-    test = "compare a model's outputs with its record; exit code 1 if they differ"
+    add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help="format of features (default: detected)")
+    test = "compare a model's outputs with the recorded ones; exit code 1 if they differ"
     add("--self-test", action="store_true", help=test)
 
 

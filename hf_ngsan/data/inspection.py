@@ -1,4 +1,4 @@
-"""Inspection of data: counts of the contents of a file or folder, and its first problem."""
+"""Inspects data: counts the contents of a file or folder, and finds the first problem."""
 
 import warnings
 from collections import Counter
@@ -25,22 +25,21 @@ from .saved import refuse_changed_shards
 from .vocabulary import words_of
 
 MIN_COUNT = 5
-PROBLEM = "first problem"  # beginning of the line that names it
+PROBLEM = "first problem"  # beginning of the line with the first problem
 SPREADS = {
-    "regions": "regions, cells or frames an image",
-    "boxes": "boxes an image",
+    "regions": "regions, cells or frames per image",
+    "boxes": "boxes per image",
     "widths": "width in pixels",
     "heights": "height in pixels",
-    "captions": "captions an image",
-    "words": "words a caption",
+    "captions": "captions per image",
+    "words": "words per caption",
 }
-"""Numbers whose smallest, mean and largest value are told, and how."""
+"""Numbers that are reported with minimum, mean and maximum, and their names."""
 
 
 @dataclass
 class Findings:
-    """Counts of the contents of data: `spreads` by the names in `SPREADS`, words by split, and sentences that may
-    surprise."""
+    """Counts of the contents of data: `spreads` by the names in `SPREADS`, words by split, and notes."""
 
     kind: str
     unit: str = "images"
@@ -125,13 +124,13 @@ def inspect_data(path: Path, source_format: str | None = None) -> Findings:
 
 
 def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -> Findings:
-    """Reads the images and captions of a folder or file, and notes what is left out and what training lacks.
+    """Reads the images and captions of a folder or file; notes skipped files and missing requirements of training.
 
     `read_video` returns a frame of a file in a folder of videos.
     """
     unit, source = "images" if read_video is None else "videos", str(path)
     findings = Findings(f"folder of {unit}" if path.is_dir() else unit, unit=unit)
-    captioned: dict[str, int] = {}  # images of the splits that have captions
+    captioned: dict[str, int] = {}  # number of images of the splits that have captions
     with warnings.catch_warnings(record=True) as left_out:
         warnings.simplefilter("always")
         parts = open_source(source, None) if read_video is None else read_folder(path, VIDEO_SUFFIXES)
@@ -149,8 +148,8 @@ def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -
             except (ValueError, OSError) as error:
                 findings.add_problem(error)
     if not captioned:
-        how = "a folder of files lists them in metadata.csv, below file_name,caption"
-        findings.notes.append(f"There are no captions, which training and evaluation need; {how}.")
+        how = "a folder of files needs a metadata.csv with the columns file_name,caption"
+        findings.notes.append(f"There are no captions for training and evaluation; {how}.")
     elif "train" not in captioned:
         findings.notes.append(f"Training needs captions in a split 'train'; they are in {', '.join(captioned)}.")
     elif captioned["train"] < MIN_ROWS and find_split(VALIDATION, captioned) is None:
@@ -159,7 +158,7 @@ def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -
 
 
 def inspect_saved(path: Path) -> Findings:
-    """Reads a saved dataset; rows that break the contract, and files that have changed, are problems."""
+    """Reads a saved dataset; invalid rows and changed files are problems."""
     saved = open_saved(path)
     findings = Findings("saved dataset")
     try:
@@ -204,7 +203,7 @@ def inspect_annotations(path: Path) -> Findings:
 
 
 def inspect_features(path: Path, source_format: str | None) -> Findings:
-    """Reads feature files as a conversion would; broken records are problems."""
+    """Reads feature files like a conversion; broken records are problems."""
     name = source_format or recognise(path).name
     findings = Findings(f"features in the format {name}")
     sources = open_sources(path, name)

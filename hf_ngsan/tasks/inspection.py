@@ -1,4 +1,4 @@
-"""What a file or folder of any kind holds, and its first problem."""
+"""Describes a file or folder of any kind, and finds its first problem."""
 
 import json
 import os
@@ -18,17 +18,17 @@ from ..retrieval.index_folder import DESCRIPTION, read_description
 
 
 def inspect(path: str | os.PathLike, *, source_format: str | None = None) -> list[str]:
-    """Returns the kind of a file or folder, and a line for each fact about it, its first problem among them.
+    """Returns the kind of a file or folder, and a line for each fact about it, including its first problem.
 
-    It reads all data. Files that were written with checksums are compared with them.
+    All data are read, and files with recorded checksums are compared with these.
 
     Args:
-        path: images, videos, features, annotations, a model, a training run or a search index; `images:FOLDER` and the
-            like mean the folder.
-        source_format: format of features, see [`~hf_ngsan.data.formats.FEATURE_FORMATS`]; recognised by default.
+        path: images, videos, features, annotations, a model, a training run or a search index; specs such as
+            `images:FOLDER` mean the folder.
+        source_format: format of features, see [`~hf_ngsan.data.formats.FEATURE_FORMATS`]; detected by default.
 
     Raises:
-        ValueError, OSError: there is nothing to read; a model has no weights; a file has not its checksum.
+        ValueError, OSError: there is nothing to read, a model has no weights, or a checksum does not match.
     """
     reader, _, place = str(path).partition(":")
     is_spec = reader in ("images", "videos", "features") and not os.path.exists(path)
@@ -49,7 +49,7 @@ def inspect(path: str | os.PathLike, *, source_format: str | None = None) -> lis
 
 
 def made_by(path: Path) -> str:
-    """Returns the recorded backbone or inputs of the features in a folder, as the end of a sentence."""
+    """Returns the end of a sentence with the recorded backbone or inputs of the features in a folder."""
     extraction, conversion = (read_json_or_none(path / f"{name}.json") for name in ("extraction", "conversion"))
     if isinstance(extraction, dict):
         return f", extracted with {extraction['backbone']}"
@@ -80,7 +80,7 @@ def lines_of_run(path: Path) -> list[str]:
     epochs = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
     last = json.loads(epochs[-1]) if epochs else {}
     told = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
-    lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}" if epochs else "no epoch is finished"]
+    lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}" if epochs else "no finished epoch"]
     for name in ("best", "last"):
         if (path / name / "config.json").is_file():
             lines += [f"{name} model, {line}" for line in lines_of_model(path / name)]
@@ -94,7 +94,7 @@ def lines_of_index(path: Path) -> list[str]:
     for shard in shards:
         shard.verify()
     images = sum(len(shard.items.names) for shard in shards)
-    problem = f"{PROBLEM}: {len(missing)} of {index.num_shards} shards are missing; hf-ngsan index continues them"
+    problem = f"{PROBLEM}: {len(missing)} of {index.num_shards} shards are missing; run hf-ngsan index again"
     return [
         f"{images} images of {index.description.num_items} in {index.description.source}",
         f"skipped: {sum(len(shard.items.skipped) for shard in shards)}",

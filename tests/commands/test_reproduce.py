@@ -119,7 +119,7 @@ def test_a_run_that_fails_is_named_and_stops_no_other(table, tmp_path, capsys, m
     assert "SAN, seed 1, failed: no disk" in capsys.readouterr().out
     assert [row["seeds"] for row in results_of(tmp_path / "table")["rows"]] == [[0], [0, 1]]
     papers = results.as_markdown({**results_of(tmp_path / "table"), "is_papers_data": True})
-    assert "other data" not in papers and "as many as in the paper" in papers
+    assert "other data" not in papers and "as in the paper" in papers
 
 
 class Process:
@@ -147,7 +147,7 @@ def test_the_error_of_a_run_is_the_last_line_of_its_log(code, said, error, tmp_p
 
 def test_a_plan_is_made_without_training(tmp_path, capsys):
     printed = prints(capsys, *TABLE_4, "--output", tmp_path, "--dry-run", "--only", *ROWS)
-    assert [line.split("\t")[0::2] for line in printed.splitlines()[2:]] == [[row, "2 runs to do"] for row in ROWS]
+    assert [line.split("\t")[0::2] for line in printed.splitlines()[2:]] == [[row, "2 pending runs"] for row in ROWS]
     assert not (tmp_path / "runs").exists()
 
 

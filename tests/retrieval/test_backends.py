@@ -89,7 +89,7 @@ def test_nothing_is_taken_up_twice_and_the_rest_is_continued(spec, tmp_path, mon
     backend.client.upsert = interrupted
     with pytest.raises(KeyboardInterrupt):
         backend.add()
-    with pytest.raises(IndexFolderError, match="has not all embeddings"):
+    with pytest.raises(IndexFolderError, match="lacks embeddings"):
         search(index, QUERIES, 1, spec)
     backend.add()
     assert {*calls} == {*index.items()[0]} and len(calls) < 1.5 * NUM_ITEMS, "finished shards are sent once"
@@ -156,7 +156,7 @@ def test_a_collection_takes_the_place_of_an_earlier_one(tmp_path, monkeypatch):
     for _ in range(2):
         open_backend(after, spec).drop_earlier()
         assert backend.client.list_collections() == [backend.collection] and backend.count() == 19
-    with pytest.raises(IndexFolderError, match=r"has not all embeddings of .*before"):
+    with pytest.raises(IndexFolderError, match=r"lacks embeddings of .*before"):
         search(before, QUERIES, 3, spec)
     open_backend(before, spec).add()  # a copy of the folder, which has not grown
     open_backend(after, spec).drop_earlier()
