@@ -38,7 +38,6 @@ class Encoded(NamedTuple):
 
     visual: dict[str, np.ndarray]  # inputs of the decoder
     cache: dict[str, np.ndarray]  # of captions without words
-    summary: Any  # means of the visual features over the cells, float32 `(B, size)`; None of a captioner of features
 
 
 class Captioner:
@@ -100,14 +99,13 @@ class Captioner:
         """Encodes images, from the inputs of [`prepare`]."""
         mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
         visual = {**self.encoder(inputs), **mask}
-        summary = visual.pop("summary", None)
         num_images = len(visual["visual_keys_0"])
         cache = {
             f"past_{kind}_{layer}": np.zeros((num_images, 1, heads, 0, channels), dtype=np.float32)
             for layer, (heads, channels) in enumerate(self.settings["cache"])
             for kind in ("keys", "values")
         }
-        return Encoded(visual, cache, summary)
+        return Encoded(visual, cache)
 
     def step(
         self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
@@ -119,7 +117,7 @@ class Captioner:
 
     def log_probabilities(self, encoded: Encoded, ids: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities `(B, length, vocab_size)` of the token after each of `ids` `(B, length)`."""
-        (visual, cache, _), of_steps = encoded, []
+        (visual, cache), of_steps = encoded, []
         for tokens in ids.T:
             scores, cache = self.step(tokens[:, None], visual, cache)
             of_steps.append(scores[:, 0])
@@ -212,8 +210,12 @@ def load_graph(
     num_threads: int | None = None,
     providers: Sequence[str] = PROVIDERS,
     weights: Mapping[str, np.ndarray] | None = None,
+    few: bool = False,
 ) -> Graph:
-    """Returns a function of the graph in a file, with weights that it lacks, from arrays by name to arrays by name."""
+    """Returns a function of the graph in a file, with weights that it lacks, from arrays by name to arrays by name.
+
+    For few images the graph is opened sooner, and runs more slowly.
+    """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # from 1.29 on it reports models and the machine otherwise
     import onnxruntime
 
@@ -221,6 +223,9 @@ def load_graph(
     options.log_severity_level = 3
     # NumPy works between short steps: threads that wait by spinning would take its processors.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if few:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if num_threads is not None:
         options.intra_op_num_threads = num_threads
     if weights:

@@ -12,6 +12,7 @@ ending `.data`; those of packaged models are left out of the graphs, and `weight
 of the model and of installed packages: file, type, offset and shape, by graph and tensor.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -68,19 +69,19 @@ class TextGraph:
 class ImageGraph:
     """The image encoder of a dual encoder, from the pixels that its own or the captioner's processor makes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, few: bool = False) -> None:
         settings = json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
         self.settings: dict[str, Any] | None = settings.get("image")  # of [`pixels_of`], if that prepares images alike
-        self.graph = open_tower(folder, IMAGE)
+        self.graph = open_tower(folder, IMAGE, few)
 
     def embed(self, pixel_values: np.ndarray) -> np.ndarray:
         """Returns the embeddings of images, float32 `(B, dimension)`."""
         return self.graph({"pixel_values": pixel_values})
 
 
-def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndarray]:
+def open_tower(folder: Path, name: str, few: bool = False) -> Callable[[Mapping[str, Any]], np.ndarray]:
     """Returns a function from the inputs of one graph of a dual encoder to embeddings of length 1."""
-    graph = open_graph(folder / FOLDER / name)
+    graph = open_graph(folder / FOLDER / name, few=few)
 
     def embed(inputs: Mapping[str, Any]) -> np.ndarray:
         features = graph(inputs)["features"]
@@ -99,9 +100,9 @@ def open_text_graph(name: str) -> TextGraph | None:
     return opened(name, [TEXT], lambda: TextGraph(Path(name)))
 
 
-def open_dual_encoder(name: str) -> tuple[ImageGraph, TextGraph] | None:
-    """Returns both encoders of a dual encoder, as [`open_captioner`] returns a captioner."""
-    return opened(name, [IMAGE, TEXT], lambda: (ImageGraph(Path(name)), TextGraph(Path(name))))
+def open_dual_encoder(name: str, few: bool = False) -> tuple[ImageGraph, TextGraph] | None:
+    """Returns both encoders of a dual encoder, as [`open_captioner`] returns a captioner; sooner for `few` images."""
+    return opened(name, [IMAGE, TEXT], lambda: (ImageGraph(Path(name), few), TextGraph(Path(name))))
 
 
 def opened(name: str, graphs: Iterable[str], opens: Callable[[], Any]) -> Any:
@@ -111,14 +112,14 @@ def opened(name: str, graphs: Iterable[str], opens: Callable[[], Any]) -> Any:
         return None
 
 
-def open_graph(path: Path, num_threads: int | None = None) -> Graph:
+def open_graph(path: Path, num_threads: int | None = None, few: bool = False) -> Graph:
     """Opens a graph on the CPU, with the number of threads that OMP_NUM_THREADS sets, which PyTorch obeys too."""
     threads, places = os.environ.get("OMP_NUM_THREADS", ""), read_json_or_none(path.with_name(WEIGHTS)) or {}
     weights = {}
     for tensor, (file, dtype, offset, shape) in places.get(path.name, {}).items():
         stored = np.memmap(place_of(path.parents[1], file), dtype, "r", offset, tuple(shape))
         weights[tensor] = np.require(stored, requirements="A")
-    opens = partial(load_graph, path, int(threads) if threads.isdigit() else None, ["CPUExecutionProvider"])
+    opens = partial(load_graph, path, int(threads) if threads.isdigit() else None, ["CPUExecutionProvider"], few=few)
     if path.name != TEXT:
         return opens(weights)
     graph = opens()  # which reads the few weights of a query, instead of preparing all
@@ -131,8 +132,18 @@ def is_current(folder: Path, graphs: Iterable[str] = ()) -> bool:
     if not isinstance(recorded, dict) or not {f"{FOLDER}/{graph}" for graph in graphs} <= recorded.keys():
         return False
     return set(sources_of(folder)) <= recorded.keys() and all(
-        (file := place_of(folder, name)).is_file() and sha256(file) == checksum for name, checksum in recorded.items()
+        place_of(folder, name).is_file() and checksum_of(folder, name) == checksum
+        for name, checksum in recorded.items()
     )
+
+
+def checksum_of(folder: Path, name: str) -> str:
+    """Returns the checksum of a file; of a package's, which may be large, that of its size and first mebibyte."""
+    file = place_of(folder, name)
+    if ":" not in name:
+        return sha256(file)
+    with open(file, "rb") as stream:
+        return hashlib.sha256(str(file.stat().st_size).encode() + stream.read(2**20)).hexdigest()
 
 
 def sources_of(folder: Path) -> list[str]:
@@ -154,7 +165,7 @@ def place_of(folder: Path, name: str) -> Path:
 
 def record_sources(folder: Path, graphs: Path, elsewhere: Iterable[str] = ()) -> None:
     """Records that graphs were made from the files of a model as they are now."""
-    sums = {name: sha256(place_of(folder, name)) for name in [*sources_of(folder), *elsewhere]}
+    sums = {name: checksum_of(folder, name) for name in [*sources_of(folder), *elsewhere]}
     sums |= {f"{FOLDER}/{name}": sha256(graphs / name) for name in FILES if (graphs / name).is_file()}
     write_text_atomically(graphs / MADE_FROM, json.dumps(sums, indent=1) + "\n")
 

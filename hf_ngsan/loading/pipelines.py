@@ -35,9 +35,8 @@ class CaptioningPipeline(ItemPipeline):
         return_visualness (`bool`, defaults to `False`): return how much each word depends on the image, for a captioner
             with adaptive attention (RSTNet).
         return_scores (`bool`, defaults to `False`): return how likely the captioner finds each caption and its words.
-        return_confidence (`bool` or `"quick"`, defaults to `False`): return how probable it is that each caption is
-            right, and whether its image is unlike the training images, for a captioner that is calibrated (`hf-ngsan
-            calibrate`); `"quick"` by the captioner alone, without its dual encoder.
+        return_confidence (`bool`, defaults to `False`): return how probable it is that each caption is right, and
+            whether its image is unlike the training images, for a captioner that is calibrated (`hf-ngsan calibrate`).
         attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
         on_error (`str`, defaults to `"raise"`): at an input that cannot be read `"raise"` an error that names it by its
             index, or `"skip"` it and continue. Nothing can continue after an error of an iterator itself: let a
@@ -56,7 +55,7 @@ class CaptioningPipeline(ItemPipeline):
         - `"visualness"`: pairs of word and value in [0, 1]
         - `"score"` and `"word_scores"`: pairs of word and log-probability (see
           [`~hf_ngsan.models.text_scores.TextScores`])
-        - `"confidence"` in [0, 1], and `"unlike_training"`
+        - `"confidence"` in [0, 1], `"unlike_training"`, and `"doubt"`: why the caption is doubtful, or `None`
 
     Raises:
         ValueError: an input that is no image and no such mapping, whose arrays do not fit, or whose text has words that
@@ -94,7 +93,7 @@ class CaptioningPipeline(ItemPipeline):
         return_attention: bool = False,
         return_visualness: bool = False,
         return_scores: bool = False,
-        return_confidence: bool | str = False,
+        return_confidence: bool = False,
         **generate_kwargs: Any,
     ) -> list[dict]:
         tokenizer = self.processor.tokenizer
@@ -108,7 +107,7 @@ class CaptioningPipeline(ItemPipeline):
         if return_confidence:
             visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs} | pixels
             scores = [answer["score"] for answer in answers]
-            judgements = self.confidence.judge(visual, texts, scores, quick=return_confidence == "quick")
+            judgements = self.confidence.judge(visual, texts, scores)
             answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
             if not getattr(self.model.config, "adaptive_attention", False):
