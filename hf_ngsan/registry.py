@@ -16,7 +16,7 @@ PROCEEDINGS = {
 
 @dataclass(frozen=True)
 class Paper:
-    """A publication of an architecture; cards name authors and venue, such as "Guo et al." and "CVPR 2020"."""
+    """The paper of an architecture; model cards show authors and venue, such as "Guo et al." and "CVPR 2020"."""
 
     title: str
     authors: str
@@ -28,7 +28,7 @@ class Paper:
 
 
 def cited(key: str, title: str, authors: str, published: str) -> Paper:
-    """Returns a publication with its BibTeX entry; authors are all, as BibTeX has them; `published` as "CVPR 2020"."""
+    """Returns a paper with its BibTeX entry; `authors` is a BibTeX list, and `published` has the form "CVPR 2020"."""
     venue, year = published.split()
     fields = {"title": f"{{{title}}}", "author": authors, "booktitle": PROCEEDINGS[venue], "year": year}
     lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
@@ -73,9 +73,9 @@ MCAN = cited(
 class ModelType:
     """An architecture."""
 
-    configuration: str  # the module that has its configuration class
-    task: str | None = None  # by its name in `hf_ngsan.tasks`; none for parts of models
-    name: str = ""  # of its models in texts, such as "NG-SAN"; the model type itself if it is empty
+    configuration: str  # module with its configuration class
+    task: str | None = None  # a name in `hf_ngsan.tasks`; None for parts of models
+    name: str = ""  # name of its models in texts, such as "NG-SAN"; the model type if empty
     paper: Paper | None = None
 
 
@@ -103,7 +103,7 @@ MODEL_TYPES = {
     "ngsan_resnext": ModelType(f"{MODELS}.modeling_resnext"),
     "ngsan_efficientnet_lite": ModelType(f"{MODELS}.modeling_efficientnet_lite"),
 }
-PIPELINES = {  # of this package, by the tasks of its configurations' `remote_pipelines`
+PIPELINES = {  # pipelines of this package, by the tasks in `remote_pipelines` of its configurations
     "image-to-text": "hf_ngsan.loading.pipelines:CaptioningPipeline",
     "visual-question-answering": "hf_ngsan.loading.pipelines:VisualQuestionAnsweringPipeline",
     "translation": "hf_ngsan.models.pipeline_translation:TranslationPipeline",
@@ -120,12 +120,12 @@ def own_model_types(task: str | None = None) -> tuple[str, ...]:
 def register_model_type(
     config_class: type, task: str | None = None, *, name: str = "", paper: Paper | None = None
 ) -> None:
-    """Adds an architecture of another package, for the Auto classes, pipelines, `save_for_hub` and the tasks.
+    """Adds an architecture of another package to the Auto classes, pipelines, `save_for_hub` and the tasks.
 
     Args:
-        config_class: its configuration, a [`~models.configuration_hub.HubConfig`] with a `model_type` of its own, whose
-            `remote_classes` name the classes of the architecture, `AutoConfig` among them, each as `file.Class` with
-            the file beside that of the configuration; a ValueError says what is missing.
+        config_class: its configuration, a [`~models.configuration_hub.HubConfig`] with a new `model_type`. Its
+            `remote_classes` name the classes of the architecture, including `AutoConfig`, as `file.Class`; the file is
+            in the folder of the configuration. A ValueError names what is missing.
         task, name, paper: see [`ModelType`].
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -141,30 +141,30 @@ def register_model_type(
 
 
 def model_class(model_type: str, auto_class: str) -> type:
-    """Returns the class of a model type that stands for an Auto class, e.g. `model_class("ngsan", "AutoModel")`."""
+    """Returns the class that an Auto class loads for a model type, e.g. `model_class("ngsan", "AutoModel")`."""
     if model_type not in MODEL_TYPES:
         raise ValueError(f"{model_type!r} is not a model type of this package; it has {', '.join(MODEL_TYPES)}.")
     home = MODEL_TYPES[model_type].configuration
     kinds = vars(import_module(home)).values()
     [locations, *_] = (kind.remote_classes for kind in kinds if getattr(kind, "model_type", None) == model_type)
     file, name = locations[auto_class].split(".")
-    package = home.rpartition(".")[0]  # empty for a module outside of packages
+    package = home.rpartition(".")[0]  # empty for a top-level module
     return getattr(import_module(f"{package}.{file}" if package else file), name)
 
 
 def is_command_line() -> bool:
     """Returns whether this process was started as `hf-ngsan ...` or `python -m hf_ngsan.cli ...`."""
-    # sys.orig_argv ends like sys.argv, whose first word is only "-m" while Python looks for a module.
+    # sys.orig_argv ends like sys.argv; the first word of sys.argv is "-m" while Python looks for the module.
     return any(Path(program).name in COMMAND_LINE for program in sys.orig_argv[-len(sys.argv) :][:1])
 
 
 def register() -> None:
-    """Registers every model type with transformers: its Auto classes load them, and `pipeline()` knows their tasks."""
+    """Registers every model type with transformers' Auto classes, and their tasks with `pipeline()`."""
     from transformers.pipelines import PIPELINE_REGISTRY
 
     for model_type in MODEL_TYPES:
         register_classes(model_type)
-    # `register_pipeline` would warn of a task that is there, and forget its default model.
+    # `register_pipeline` would warn about an existing task and drop its default model.
     PIPELINE_REGISTRY.supported_tasks["image-text-to-text"]["impl"] = IMAGE_TEXT_TO_TEXT
     keep_registered_tasks()
 
@@ -184,18 +184,18 @@ def register_classes(model_type: str) -> None:
             getattr(transformers, auto_class).register(config, kind, exist_ok=True)
     package = config.__module__.rpartition(".")[0]
     for task, described in getattr(config, "remote_pipelines", {}).items():
-        if task not in PIPELINE_REGISTRY.supported_tasks:  # where transformers has none
+        if task not in PIPELINE_REGISTRY.supported_tasks:  # tasks that transformers does not have
             pipeline: Any = resolve_name(PIPELINES.get(task) or f"{package}.{described['impl'].replace('.', ':')}")
             models: Any = tuple(getattr(transformers, auto_class) for auto_class in described["pt"])
             PIPELINE_REGISTRY.register_pipeline(task, pipeline, pt_model=models, type=described["type"])
-            del pipeline._registered_impl  # saving would copy this file of the package, not the model's own
+            del pipeline._registered_impl  # saving would copy this file instead of that of the model
 
 
 def keep_registered_tasks() -> None:
-    """Makes `pipeline()` find the pipelines that are registered for tasks which transformers 5 has removed.
+    """Makes `pipeline()` find the pipelines registered for tasks that transformers 5 has removed.
 
     `transformers.pipelines._resolve_deprecated_task` (5.24) renames "image-to-text", and refuses "translation" and
-    "visual-question-answering", before `pipeline()` looks into its registry; nothing else of transformers is replaced.
+    "visual-question-answering", before `pipeline()` looks into its registry. Nothing else in transformers is replaced.
     """
     from transformers import pipelines
 

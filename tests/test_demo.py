@@ -27,9 +27,9 @@ def test_the_page_has_scenes_photographs_and_searches_and_loads_nothing(tmp_path
     html = file.read_text(encoding="utf-8")
     assert "<script" not in html and "@import" not in html and "url(" not in html
     assert all(source.startswith("data:image/") for source in sources_of(html))
-    signed, [caption] = CAPTIONERS_OF_SCENES["NG-SAN signed"], re.findall(r'class="said">“(.+?)”', html)
+    signed, [caption] = CAPTIONERS_OF_SCENES["NG-SAN signed"], re.findall(r'class="generated">“(.+?)”', html)
     assert signed in html and caption == prints(capsys, "caption", file.parent / "photographs").split("\t")[1].strip()
-    looked = re.findall(r"where the captioner looked for “(\w+)”", html)
+    looked = re.findall(r"where the captioner attends for “(\w+)”", html)
     assert looked == [word for word in caption.split() if word not in page.FUNCTION_WORDS] != []
     assert re.findall(r"<h3>“(.+?)”", html) == ["an old woman in a uniform", "two boys play football in the snow"]
     assert "hf-ngsan[demo]" in html

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan models`: the trained models that the package brings."""
+"""The command `hf-ngsan models`: lists the packaged models."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from .arguments import json_of
 
 SUMMARY = """List the packaged models.
 
-Every command takes the name of a packaged model. hf-ngsan configs lists what can be trained."""
+Every command accepts the name of a packaged model. hf-ngsan configs lists the training configs."""
 EPILOG = """examples:
   hf-ngsan models"""
 

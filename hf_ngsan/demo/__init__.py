@@ -1,15 +1,15 @@
-"""The command `hf-ngsan demo`: a page of what the packaged models say of synthetic scenes and photographs."""
+"""The command `hf-ngsan demo`: a page with outputs of the packaged models for synthetic scenes and photographs."""
 
 import argparse
 
 from ..commands.arguments import at_most, user_path
 from ..io import MAX_INTEGER
 
-SUMMARY = """Show on one page what geometry changes in captions.
+SUMMARY = """Show the effect of geometry on captions, on one page.
 
-The packaged captioners of synthetic scenes describe one, say what is true after two of its objects have changed places,
-and state relations on 100 scenes; photographs are captioned, with how sure the captioner is, and found by words. All of
-it takes less than a minute. hf-ngsan train --config ngsan/scenes trains such a captioner."""
+The packaged captioners of synthetic scenes describe one scene, before and after two of its objects change places, and
+state relations on 100 scenes. Photographs are captioned, with the confidence of each caption, and searched by text. All
+of this takes less than a minute. hf-ngsan train --config ngsan/scenes trains such a captioner."""
 EPILOG = """examples:
   hf-ngsan demo
   hf-ngsan demo --seed 1    # other scenes"""

@@ -1,12 +1,12 @@
-"""What `hf-ngsan calibrate` writes into the folder of a model, and what follows from it; read without torch.
+"""The calibration files that `hf-ngsan calibrate` writes into the folder of a model; reading them needs no torch.
 
-The confidence in a caption is the probability that it agrees with people's captions, by CIDEr-D, at least as well as
-the median caption of the images it was calibrated with. It is a logistic regression (Platt 1999) on the mean
-log-probability of the caption's tokens and the cosine similarity of image and caption by a dual encoder.
+The confidence in a caption is the probability that its CIDEr-D against human captions is at least that of the median
+caption of the calibration images. It is a logistic regression (Platt 1999) on the mean log-probability of the caption's
+tokens and the cosine similarity of image and caption by a dual encoder.
 
 The familiarity of an image is its log-density under a mixture of von Mises-Fisher distributions around clusters of the
 training images' embeddings (Banerjee et al. 2005). An image is unlike the training images if it is less familiar than
-95% of the images of the calibration split. The embeddings are the dual encoder's.
+95% of the images of the calibration split. The embeddings come from the dual encoder.
 """
 
 import base64
@@ -23,7 +23,7 @@ from ..io.packaged import find_model_folder
 
 CONFIDENCE, SEARCH = "confidence.json", "search.json"
 CONCENTRATION = 10.0
-"""Of the distribution around each cluster, the reciprocal of a variance."""
+"""Concentration of the distribution around each cluster: the reciprocal of a variance."""
 
 
 @dataclass(frozen=True)
@@ -32,29 +32,29 @@ class Calibration:
 
     intercept: float  # coefficients of the regression
     log_probability: float
-    similarity: float
+    similarity: float  # coefficient of the similarity
     auroc: float  # area under the ROC curve of the confidence, by cross-validation
     calibration_error: float  # ECE over ten bins, by cross-validation
-    min_familiarity: float  # an image is unlike the training images below it
+    min_familiarity: float  # an image with less is unlike the training images
     clusters: str  # unit vectors `(clusters, dimension)` of training images, float16, in base64
-    shares: list[float]  # of the training images, in each cluster
-    doubt_below: float  # confidence below which a caption comes with a doubt
-    doubted: float  # share of the wrong captions with a doubt, by cross-validation
-    captioner: dict[str, str]  # checksums of its files of weights
-    dual_encoder: str  # folder, packaged or Hub name
-    fingerprint: str  # of its weights and preprocessing
+    shares: list[float]  # share of the training images in each cluster
+    doubt_below: float  # confidence below which a caption gets a warning
+    doubted: float  # share of the wrong captions with a warning, by cross-validation
+    captioner: dict[str, str]  # checksums of the captioner's files of weights
+    dual_encoder: str  # folder, packaged name or Hub name
+    fingerprint: str  # fingerprint of the dual encoder's weights and preprocessing
     shares_vision: bool  # whether images are encoded once, by the captioner's vision encoder
-    median_cider_d: float  # that a caption must reach to count as good
+    median_cider_d: float  # CIDEr-D from which a caption counts as good
     data: list[str]
     split: str
     num_images: int
     num_beams: int
 
     def judge(self, images: np.ndarray, scores: Sequence[float], similarities: np.ndarray) -> list[dict[str, Any]]:
-        """Returns `confidence`, `unlike_training` and `doubt` of captions, those of an image next to each other.
+        """Returns `confidence`, `unlike_training` and `doubt` of captions; captions of an image are next to each other.
 
-        A doubt says in a few words why a caption is doubtful; it is None if the caption is not. Takes embeddings of
-        images `(images, dimension)`, the mean log-probabilities of captions, and their similarities to the images.
+        `doubt` is a short warning for a doubtful caption, None for other captions. Needs embeddings of images `(images,
+        dimension)`, the mean log-probabilities of captions, and their similarities to the images.
         """
         familiar = familiarity(images, from_text(self.clusters).reshape(-1, images.shape[1]), self.shares)
         of_captions = np.repeat(np.arange(len(images)), len(scores) // len(images))
@@ -70,29 +70,29 @@ class Calibration:
         if confidence >= self.doubt_below and not unlike:
             return None
         words = "probably wrong" if confidence < self.doubt_below else "perhaps wrong"
-        return f"{words} ({confidence:.0%})" + (": unlike the photographs it learnt from" if unlike else "")
+        return f"{words} ({confidence:.0%})" + (": unlike the training photographs" if unlike else "")
 
 
 @dataclass(frozen=True)
 class SearchCalibration:
     """The content of `search.json` of a dual encoder."""
 
-    min_similarity: float  # below which no image is near enough to a text
-    missed: float  # share of images that are further from their own captions
-    mistaken: float  # share of collections without the image of a caption in which another one is near enough
+    min_similarity: float  # with less, no image is near enough to a text
+    missed: float  # share of images that are further from their captions
+    mistaken: float  # share of collections without the image of a caption that have another near enough image
     data: list[str]
     split: str
     num_images: int
 
     def missing(self, best: float) -> str | None:
-        """Returns that nothing is near enough, in a sentence, where the nearest image is not; None where it is."""
+        """Returns a message if the nearest image is not near enough; None if it is."""
         if best >= self.min_similarity:
             return None
-        return f"Nothing is near enough: the nearest has {best:.2f}, and {self.min_similarity:.2f} or more is a match."
+        return f"Nothing is near enough: the best similarity is {best:.2f}; a match needs {self.min_similarity:.2f}."
 
 
 def read_calibration(model: str | Path) -> Calibration | None:
-    """Returns the calibration of a captioner; None without one. A ValueError says that it is of other weights."""
+    """Returns the calibration of a captioner; None if there is none. Raises a ValueError for one of other weights."""
     content = content_of(model, CONFIDENCE)
     if content is None:
         return None
@@ -107,7 +107,7 @@ def weights_of(folder: Path) -> dict[str, str]:
 
 
 def read_search_calibration(model: str | Path) -> SearchCalibration | None:
-    """Returns the calibration of a dual encoder; None without one."""
+    """Returns the calibration of a dual encoder; None if there is none."""
     content = content_of(model, SEARCH)
     return None if content is None else SearchCalibration(**content)
 
@@ -130,7 +130,7 @@ def write_calibration(folder: str | Path, calibration: Calibration | SearchCalib
 
 
 def familiarity(images: np.ndarray, clusters: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """Returns the logarithm of the density of unit vectors among the training images, but for a constant."""
+    """Returns the log-density of unit vectors among the training images, up to a constant."""
     return np.log(np.exp(CONCENTRATION * (images @ clusters.T)) @ np.asarray(shares))
 
 

@@ -1,4 +1,4 @@
-"""Search of images by a dual encoder: indexes, queries, and captions ordered by their similarity to an image."""
+"""Image search with a dual encoder: indexes, queries, and reranking of captions by similarity to an image."""
 
 import io
 import os
@@ -30,21 +30,21 @@ from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
 from ..models.attention_maps import attention_maps
 from ..models.image_processing_captioning import load_image
-from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, check_backend, open_backend, search_current
+from ..retrieval import Hit, IndexFolder, IndexFolderError, check_backend, open_backend, search_current
 from ..retrieval.index_folder import DESCRIPTION, IndexDescription, check_new_index, read_description
 from ..training.batches import map_sharded, take
 from ..visualization import Match, explain_match, plot_contact_sheet, plot_match, save_figure
 from ..visualization.heads import explain_match_of_guest
 from ..visualization.plots import FIGURE_SIDE
 
-MAX_IMAGES_PER_SHARD = 1000  # which a killed process may have to embed again
-THUMBNAIL_SIDE = 160  # pixels of the longer side
-COLLECTION = 16  # images among which a text is searched for, to calibrate
+MAX_IMAGES_PER_SHARD = 1000  # a killed process may have to embed these again
+THUMBNAIL_SIDE = 160  # longer side in pixels
+COLLECTION = 16  # number of images in each search of the calibration
 SIMILARITY_WEIGHT = 2.0  # chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)
 
 
 def embed_images(model: PreTrainedModel, processor: Any, rows: Sequence[dict]) -> np.ndarray:
-    """Returns the embeddings of rows with images or visual features, float32 `(rows, dimension)`."""
+    """Returns embeddings of rows with images or visual features, float32 `(rows, dimension)`."""
     encoder, given = dual_encoder_of(model, processor), visual_arguments(rows)
     if is_guest(model.config):
         return embed_pixels(encoder, encoder.image_inputs(given["images"]))
@@ -52,13 +52,13 @@ def embed_images(model: PreTrainedModel, processor: Any, rows: Sequence[dict]) -
 
 
 def embed_pixels(encoder: DualEncoder, inputs: Mapping[str, torch.Tensor]) -> np.ndarray:
-    """Returns the embeddings of images with their inputs, float32 `(images, dimension)`."""
+    """Returns embeddings of images from their model inputs, float32 `(images, dimension)`."""
     with torch.inference_mode():
         return encoder.embed_images(inputs).cpu().numpy()
 
 
 def embed_texts(model: PreTrainedModel, processor: Any, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
-    """Returns the embeddings of texts, float32 `(texts, dimension)`; those that are too long are cut."""
+    """Returns embeddings of texts, float32 `(texts, dimension)`; texts that are too long are truncated."""
     encoder, parts = dual_encoder_of(model, processor), []
     for start in range(0, len(texts), batch_size):
         with torch.inference_mode():
@@ -80,18 +80,18 @@ def search_images(
     """Returns the images of one or several indexes that are nearest to a text or to an image.
 
     Args:
-        index: made by this model; several are searched as one.
-        text, image: the query, one of the two; the image is a path, URL or image of Pillow.
-        top_k: images at most.
-        backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.
-        filter: an expression of Milvus, such as `width > 500`, that images must fulfil.
+        index: one or several indexes made with this model; several are searched as one.
+        text, image: the query, one of the two; the image is a path, a URL or a PIL image.
+        top_k: maximal number of images.
+        backend: the search backend, as for [`~hf_ngsan.retrieval.open_backend`]; by default that of the index.
+        filter: an expression of Milvus, such as `width > 500`, that images must match.
 
     Raises:
-        ValueError, IndexFolderError: the query is none, or the index of another model.
+        ValueError, IndexFolderError: there is no valid query, or the index was made with another model.
     """
     indexes = [index] if isinstance(index, IndexFolder) else list(index)
     if (text is None) == (image is None):
-        raise ValueError("Give a text or an image to look for, and not both.")
+        raise ValueError("Give either a text or an image as the query.")
     if text is None:
         encoder = dual_encoder_of(model, processor)
         query = embed_pixels(encoder, encoder.image_inputs([image]))
@@ -102,11 +102,11 @@ def search_images(
 
 
 def check_query(processor: Any, text: str) -> None:
-    """Raises a ValueError for a query without any word that the model knows."""
+    """Raises a ValueError for a query without a word of the model's vocabulary."""
     [ids] = processor(text=[text])["input_ids"]
     ids = ids.tolist() if torch.is_tensor(ids) else ids
     if set(ids) <= {processor.tokenizer.unk_token_id, *processor.tokenizer.all_special_ids}:
-        raise ValueError(f"The model knows no word of {text!r:.80}; use other words.")
+        raise ValueError(f"No word of {text!r:.80} is in the model's vocabulary; use other words.")
 
 
 def calibrate_search(
@@ -118,10 +118,10 @@ def calibrate_search(
     split: str,
     batch_size: int = 64,
 ) -> SearchCalibration:
-    """Finds the similarity below which no image is near enough to a text, from images and their own captions.
+    """Finds the similarity below which no image is near enough to a text, from images and their captions.
 
-    A collection is 16 images, drawn at random for each caption, without its own. The threshold is where both errors are
-    equally frequent: the best image of the collection reaches it, and the caption's own image does not.
+    For each caption, a collection of 16 other images is drawn at random. At the threshold, both errors are equally
+    frequent: the best image of the collection reaches it, or the image of the caption does not.
     """
 
     def embed(dataset: Dataset, indices: range) -> list[np.ndarray]:
@@ -155,7 +155,7 @@ def calibrate_search(
 
 
 def draw_hits(index: IndexFolder | Sequence[IndexFolder], hits: Sequence[Hit], title: str, path: str | Path) -> None:
-    """Draws the thumbnails of hits of [`search_images`], with their scores and names, into a file."""
+    """Draws the thumbnails of hits of [`search_images`], with scores and names, into a file."""
     indexes = [index] if isinstance(index, IndexFolder) else index
     for searched in indexes:
         if not searched.is_current:
@@ -170,8 +170,8 @@ def explain_pair(model: Any, processor: Any, image: Any, text: str, figure: str 
     """Returns the share of each attention head of a dual encoder in the similarity of an image and a text.
 
     Args:
-        image: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
-        figure: file in which the heads are drawn over image and words.
+        image: any image that [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
+        figure: file for a figure of the heads over image and words.
     """
     image = load_image(image)
     if is_guest(model.config):
@@ -191,7 +191,7 @@ def explain_pair(model: Any, processor: Any, image: Any, text: str, figure: str 
 class Reranker:
     """Orders the captions of an image, such as the beams of a captioner, with a dual encoder.
 
-    A caption counts by its mean log-probability plus `weight` times its similarity (cosine) to the image.
+    The score of a caption is its mean log-probability plus `weight` times its cosine similarity to the image.
     """
 
     def __init__(self, model: Any, processor: Any, weight: float = SIMILARITY_WEIGHT) -> None:
@@ -199,12 +199,12 @@ class Reranker:
         self.encoder = dual_encoder_of(model, processor)
 
     def order(self, image: Any, captions: Sequence[str], scores: Sequence[float]) -> list[int]:
-        """Returns the places of captions with mean log-probabilities, the best first; of equal ones the first."""
+        """Returns the indices of captions with mean log-probabilities, the best first; ties keep their order."""
         totals = np.asarray(scores) + self.weight * self.similarities(image, captions)
         return np.argsort(-totals, kind="stable").tolist()
 
     def similarities(self, image: Any, captions: Sequence[str]) -> np.ndarray:
-        """Returns the cosine of each caption with the image."""
+        """Returns the cosine similarity of each caption to the image."""
         row = dict(image) if isinstance(image, Mapping) else {"image": image}
         if self.encoder.image_processor is not None and row.get("image") is not None:
             embedding = embed_pixels(self.encoder, self.encoder.image_inputs([row["image"]]))[0]
@@ -226,44 +226,43 @@ def index_images(
     images_per_shard: int | None = None,
     skip_errors: bool = False,
     backend: str | None = None,
-    kind: IndexKind | None = None,
     prune: bool = False,
     accelerator: Accelerator | None = None,
 ) -> IndexFolder:
-    """Embeds images into an index, continues an index that was begun, or brings one up to date.
+    """Embeds images into an index, resumes an incomplete index, or updates an existing one.
 
-    An index gets the images that are new, and new embeddings of files that have changed or could not be read before.
-    Images that are gone stay, those no longer listed behind the others, unless `prune` is set. The folder is replaced
-    in one step. Several processes write shards of their own, and together the index that one would write. Images that
-    cannot be read are an error, or are left out and remembered.
+    An update adds new images, and new embeddings of files that have changed or could not be read before. Deleted images
+    stay unless `prune` is set; those no longer listed follow the others. The folder is replaced in one step. Several
+    processes write different shards, and the result is the same as that of one process. Images that cannot be read are
+    an error, or are left out and recorded.
 
     Args:
-        images: images of [`~hf_ngsan.extraction.list_images`], of a split if they are of a dataset.
-        name: folder or Hub name of the model, which a search loads.
+        images: images of [`~hf_ngsan.extraction.list_images`], of a split if they come from a dataset.
+        name: folder or Hub name of the model; searches load it.
         num_workers, images_per_shard: as for [`~hf_ngsan.extraction.extract_features`].
-        backend, kind: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default the index's.
-        prune: whether an index loses the images that are no longer listed, or whose files are gone.
+        backend: the search backend, as for [`~hf_ngsan.retrieval.open_backend`]; by default that of the index.
+        prune: whether to remove images that are no longer listed or whose files were deleted.
 
     Raises:
         IndexFolderError, ExtractionError: the folder or the model cannot be used, or an image cannot be read.
     """
     accelerator = accelerator or extraction_accelerator()
     encoder = dual_encoder_of(model, processor)
-    lock = lock_of(Path(os.path.realpath(folder)), "indexing")  # folders are written beside the one behind a link
+    lock = lock_of(Path(os.path.realpath(folder)), "indexing")  # new folders are written next to the target of a link
     work = Indexing(lock, images, split, batch_size, images_per_shard, skip_errors, prune)
 
     def begin() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         if backend is not None:
-            check_backend(backend, kind)
+            check_backend(backend)
         if encoder.image_processor is None:
-            raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
+            raise ExtractionError(f"{name} has no vision encoder and cannot embed images; it needs visual features.")
         return work.begin(name, encoder.dimension, partial(model_fingerprint, model, processor))
 
     try:
         index, missing, earlier = on_main_process(accelerator, begin)
         work.write_shards(encoder, index, missing, earlier, num_workers, accelerator)
         accelerator.wait_for_everyone()
-        return on_main_process(accelerator, lambda: work.publish(index, earlier, backend, kind))
+        return on_main_process(accelerator, lambda: work.publish(index, earlier, backend))
     finally:
         lock.release()
 
@@ -279,16 +278,16 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class EarlierEmbeddings:
-    """Embeddings that an index, complete or begun, has of images that are listed again."""
+    """Embeddings of listed images that an existing index, complete or not, already has."""
 
     index: IndexFolder
-    images: ImageList  # those listed, and behind them those of the index that are not, if these stay
-    places: dict[int, int]  # of embeddings in the index by the numbers of their images, without changed files
-    stamps: dict[int, FileStamp]  # of files, when they were embedded, by the numbers of their images
-    is_changed: bool  # whether a listed image of the index was changed, or could not be read and can be now
+    images: ImageList  # the listed images, followed by others of the index that stay
+    places: dict[int, int]  # position of the embedding in the index by image number, for unchanged files
+    stamps: dict[int, FileStamp]  # stamp of the file when it was embedded, by image number
+    is_changed: bool  # whether a listed image of the index has changed or become readable
 
     def rows(self, items: Iterable[int]) -> dict[int, Row]:
-        """Returns those items that the index has, by their numbers."""
+        """Returns the items that are in the index, by number."""
         known = [item for item in items if item in self.places]
         places = np.array([self.places[item] for item in known], dtype=np.int64)
         columns = [of_item for *_, of_item in self.index.items_at(places)]
@@ -302,7 +301,7 @@ class EarlierEmbeddings:
 def earlier_embeddings(
     folder: Path, images: ImageList, source: str, fingerprint: str, prune: bool
 ) -> EarlierEmbeddings | None:
-    """Returns the embeddings that a folder has of some images; `None` if it is new or has an index of another model."""
+    """Returns the embeddings of images in a folder; `None` if it is new or its index has another model."""
     if not (folder / DESCRIPTION).is_file():
         return None
     index = IndexFolder(folder, read_description(folder))
@@ -328,7 +327,7 @@ def earlier_embeddings(
         else:
             places[item], stamps[item] = place, stamp
     if rows and not places and index.description.source != source:
-        raise IndexFolderError(f"{folder} is an index of other images ({index.description.source}); name a new folder.")
+        raise IndexFolderError(f"{folder} is an index of other images ({index.description.source}); give a new folder.")
     unread = [items[name, 0] for name in skipped if (name, 0) in items and items[name, 0] not in places]
     is_changed = is_changed or any(is_readable(images, item) for item in unread)
     kept = [] if prune else gone
@@ -346,12 +345,12 @@ def earlier_embeddings(
 
 
 def skipped_images(index: IndexFolder) -> list[tuple[str, str]]:
-    """Returns names of images that an index could not read, and the reasons, as far as its shards are written."""
+    """Returns names of unreadable images in the written shards of an index, and the reasons."""
     return [(name, reason) for number in index.written_shards() for name, reason in index.shard(number).items.skipped]
 
 
 def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yields each name with the number of equal ones before it, since images may share a name."""
+    """Yields each name with the number of equal names before it, because images may share a name."""
     seen: Counter[str] = Counter()
     for name in names:
         yield name, seen[name]
@@ -361,14 +360,14 @@ def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
 def is_readable(images: ImageList, item: int) -> bool:
     try:
         images.read(item)
-    except Exception:  # libraries say in many ways that an image cannot be read
+    except Exception:  # libraries raise many exceptions for unreadable images
         return False
     return True
 
 
 @dataclass(frozen=True)
 class Indexing:
-    """A call of [`index_images`]: the folder's lock, and what becomes of images and folder."""
+    """State of a call of [`index_images`]: the lock of the folder, and the handling of images and folder."""
 
     lock: FolderLock
     images: ImageList
@@ -380,7 +379,7 @@ class Indexing:
 
     @property
     def growing(self) -> Path:
-        """The folder of an index that takes the place of another one."""
+        """Folder of a new index that will replace an existing one."""
         return self.lock.folder.with_name(f"{TEMPORARY_PREFIX}{self.lock.folder.name}.growing")
 
     def begin(
@@ -390,9 +389,9 @@ class Indexing:
         folder, images = self.lock.folder, self.images
         check_new_index(folder)
         if not folder.exists():
-            folders.restore(folder)  # before the lock makes a folder of this name
+            folders.restore(folder)  # before the lock creates a folder of this name
         self.lock.acquire()
-        folders.restore(folder)  # removes what a killed command has replaced
+        folders.restore(folder)  # removes the old folder that a killed command had replaced
         folders.remove(temporary_path(folder))
         source = images.source if self.split is None else f"{images.source}, split {self.split}"
         fingerprint = fingerprint_of()
@@ -415,28 +414,26 @@ class Indexing:
             return index, index.missing_shards(), earlier
         folders.remove(self.growing)
         index = IndexFolder.begin(folder, description, besides=[self.lock.name])
-        if not self.skip_errors and (skipped := skipped_images(index)):  # by an earlier command, and still unreadable
+        if not self.skip_errors and (skipped := skipped_images(index)):  # by an earlier run
             raise ExtractionError(f"{skipped[0][1]} {SKIP_ERRORS}")
         return index, index.missing_shards(), None
 
     def begin_anew(self, description: IndexDescription) -> IndexFolder:
-        """Begins an index beside another one, or continues it if it was begun with these images as they are."""
-        with suppress(IndexFolderError):  # of other images, or damaged
+        """Starts an index next to an existing one, or resumes it if it was started with the same unchanged images."""
+        with suppress(IndexFolderError):  # an index of other images, or a damaged one
             index, images = IndexFolder.begin(self.growing, description), self.images
             stamps = index.stamps().items()
             is_unchanged = all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images))
-            if is_unchanged and (self.skip_errors or not skipped_images(index)):  # which are read again
+            if is_unchanged and (self.skip_errors or not skipped_images(index)):  # skipped images are read again
                 return index
         folders.remove(self.growing)
         return IndexFolder.begin(self.growing, description)
 
-    def publish(
-        self, index: IndexFolder, earlier: EarlierEmbeddings | None, backend: str | None, kind: IndexKind | None
-    ) -> IndexFolder:
-        """Makes a complete index searchable, and puts it in the place of the one that it replaces."""
+    def publish(self, index: IndexFolder, earlier: EarlierEmbeddings | None, backend: str | None) -> IndexFolder:
+        """Makes a complete index searchable, and replaces the existing index with it."""
         folder, lock = self.lock.folder, self.lock.name
         chosen = backend or (index if earlier is None else earlier.index).backend
-        open_backend(index, chosen, kind).add(None if earlier is None else earlier.index)
+        open_backend(index, chosen).add(None if earlier is None else earlier.index)
         if chosen != index.backend:
             index.backend = chosen
 
@@ -444,7 +441,7 @@ class Indexing:
             for path in self.growing.iterdir():
                 path.rename(new / path.name)
             with suppress(OSError):  # some file systems have no hard links
-                os.link(folder / lock, new / lock)  # the folder that takes the place is locked too
+                os.link(folder / lock, new / lock)  # the new folder must be locked, too
 
         if earlier is not None:
             folders.write_folder_atomically(folder, take_over, manifest=False)
@@ -462,7 +459,7 @@ class Indexing:
         num_workers: int | None,
         accelerator: Accelerator,
     ) -> None:
-        """Embeds this process's share of missing shards, in batches that are cut at the same places in every run."""
+        """Embeds this process's share of missing shards, with the same batch boundaries in every run."""
         known = {} if earlier is None else earlier.places
         images = self.images if earlier is None else earlier.images
         batches: dict[int, list[list[int]]] = {}

@@ -35,8 +35,8 @@ def test_evaluate_computes_the_metrics_asked_for(run, capsys):
 def test_other_mistakes_of_evaluate(run, vision, dual_encoder, tmp_path, capsys):
     model = ["--model", run]
     assert "--record" in fails(capsys, "evaluate", "--model", run, run, "--data", SPEC, "--record")
-    assert "no task" in fails(capsys, "evaluate", "--model", vision, "--data", SPEC)
-    assert "alone" in fails(capsys, "evaluate", "--model", dual_encoder, dual_encoder, "--data", SPEC)
+    assert "cannot be evaluated" in fails(capsys, "evaluate", "--model", vision, "--data", SPEC)
+    assert "dual encoder" in fails(capsys, "evaluate", "--model", dual_encoder, dual_encoder, "--data", SPEC)
     assert "--folds" in fails(capsys, "evaluate", *model, "--data", SPEC, "--folds", 2)
     RSTNetLanguageModelConfig().save_pretrained(tmp_path / "words")
     output = ["--output", tmp_path / "new.json"]
