@@ -15,7 +15,6 @@ from .arguments import add_shared, user_path
 
 NOT_OF_GRAPHS = ("boxes", "data", "generate", "modules", "rerank_with", "save_attention", "text")
 MAX_IMAGES_OF_GRAPHS = 1000  # for more images, the time to import torch does not matter, and it may use a GPU
-FEW_IMAGES = 2  # for which optimizing the graph of the dual encoder takes longer than running it
 SUMMARY = """Print a caption for each image or video.
 
 The images are files, URLs, folders or the images of a dataset. Each line of the output has the name or id of an image,
@@ -103,7 +102,7 @@ def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], path
         return None
     try:
         calibration = read_calibration(models[0])
-        judge = None if calibration is None else GraphJudge(calibration, few=len(paths) <= FEW_IMAGES)
+        judge = None if calibration is None else GraphJudge(calibration)
     except (FileNotFoundError, ValueError):  # loading the models with torch reports the error
         return None
     if options.scores and judge is None:

@@ -210,12 +210,8 @@ def load_graph(
     num_threads: int | None = None,
     providers: Sequence[str] = PROVIDERS,
     weights: Mapping[str, np.ndarray] | None = None,
-    few: bool = False,
 ) -> Graph:
-    """Returns a function, from arrays by name to arrays by name, that runs the graph in a file with added weights.
-
-    With `few`, the graph opens faster and runs more slowly.
-    """
+    """Returns a function, from arrays by name to arrays by name, that runs the graph in a file with added weights."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # from 1.29 on, it sends telemetry by default
     import onnxruntime
 
@@ -223,9 +219,6 @@ def load_graph(
     options.log_severity_level = 3
     # NumPy works between short steps: threads that spin while waiting would block its cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if few:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.add_session_config_entry("session.disable_prepacking", "1")
     if num_threads is not None:
         options.intra_op_num_threads = num_threads
     if weights:

@@ -69,19 +69,19 @@ class TextGraph:
 class ImageGraph:
     """The image encoder of a dual encoder, for pixels from its processor or that of the captioner."""
 
-    def __init__(self, folder: Path, few: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         settings = json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
         self.settings: dict[str, Any] | None = settings.get("image")  # for [`pixels_of`], if that is equivalent
-        self.graph = open_tower(folder, IMAGE, few)
+        self.graph = open_tower(folder, IMAGE)
 
     def embed(self, pixel_values: np.ndarray) -> np.ndarray:
         """Returns embeddings of images, float32 `(B, dimension)`."""
         return self.graph({"pixel_values": pixel_values})
 
 
-def open_tower(folder: Path, name: str, few: bool = False) -> Callable[[Mapping[str, Any]], np.ndarray]:
+def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndarray]:
     """Returns a function from the inputs of a graph of a dual encoder to embeddings of length 1."""
-    graph = open_graph(folder / FOLDER / name, few=few)
+    graph = open_graph(folder / FOLDER / name)
 
     def embed(inputs: Mapping[str, Any]) -> np.ndarray:
         features = graph(inputs)["features"]
@@ -100,9 +100,9 @@ def open_text_graph(name: str) -> TextGraph | None:
     return opened(name, [TEXT], lambda: TextGraph(Path(name)))
 
 
-def open_dual_encoder(name: str, few: bool = False) -> tuple[ImageGraph, TextGraph] | None:
-    """Returns both encoders of a dual encoder, faster with `few` images; None as in [`open_captioner`]."""
-    return opened(name, [IMAGE, TEXT], lambda: (ImageGraph(Path(name), few), TextGraph(Path(name))))
+def open_dual_encoder(name: str) -> tuple[ImageGraph, TextGraph] | None:
+    """Returns both encoders of a dual encoder; None as in [`open_captioner`]."""
+    return opened(name, [IMAGE, TEXT], lambda: (ImageGraph(Path(name)), TextGraph(Path(name))))
 
 
 def opened(name: str, graphs: Iterable[str], opens: Callable[[], Any]) -> Any:
@@ -112,14 +112,14 @@ def opened(name: str, graphs: Iterable[str], opens: Callable[[], Any]) -> Any:
         return None
 
 
-def open_graph(path: Path, num_threads: int | None = None, few: bool = False) -> Graph:
+def open_graph(path: Path, num_threads: int | None = None) -> Graph:
     """Opens a graph on the CPU; like PyTorch, uses the number of threads in OMP_NUM_THREADS."""
     threads, places = os.environ.get("OMP_NUM_THREADS", ""), read_json_or_none(path.with_name(WEIGHTS)) or {}
     weights = {}
     for tensor, (file, dtype, offset, shape) in places.get(path.name, {}).items():
         stored = np.memmap(place_of(path.parents[1], file), dtype, "r", offset, tuple(shape))
         weights[tensor] = np.require(stored, requirements="A")
-    opens = partial(load_graph, path, int(threads) if threads.isdigit() else None, ["CPUExecutionProvider"], few=few)
+    opens = partial(load_graph, path, int(threads) if threads.isdigit() else None, ["CPUExecutionProvider"])
     if path.name != TEXT:
         return opens(weights)
     graph = opens()  # reads only the few weights for a query instead of preparing all

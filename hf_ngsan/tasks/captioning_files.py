@@ -98,8 +98,8 @@ class GraphJudge:
     Raises a ValueError if the graphs of the dual encoder are missing or of another version.
     """
 
-    def __init__(self, calibration: Calibration, few: bool) -> None:
-        encoders = open_dual_encoder(find_model_folder(calibration.dual_encoder), few)
+    def __init__(self, calibration: Calibration) -> None:
+        encoders = open_dual_encoder(find_model_folder(calibration.dual_encoder))
         if encoders is None or encoders[1].fingerprint != calibration.fingerprint:
             raise ValueError(f"{calibration.dual_encoder} has no ONNX graphs of the version used for the calibration.")
         self.calibration, self.encoders = calibration, encoders
