@@ -95,10 +95,10 @@ class ImageEncoder(OfImages):
     def of_images(self, images: list) -> dict[str, list]:
         inputs = dict(self.image_processor(images=images, return_tensors="pt"))
         names = [f"image {number} of the batch" for number in range(len(images))]
-        seen = encoded(self.model, inputs, self.dtype, names)
+        rows = encoded(self.model, inputs, self.dtype, names)
         return {
-            "visual_features": [list(of_image["visual_features"]) for of_image in seen],
-            "visual_boxes": [list(of_image["visual_boxes"]) for of_image in seen],
+            "visual_features": [list(row["visual_features"]) for row in rows],
+            "visual_boxes": [list(row["visual_boxes"]) for row in rows],
             "width": [image.width for image in images],
             "height": [image.height for image in images],
         }

@@ -1,4 +1,4 @@
-"""Images of any kind become upright RGB images, and those the pixels that a vision encoder takes, with Pillow alone."""
+"""Converts images of any kind to upright RGB images, and these to the pixels of a vision encoder, with Pillow only."""
 
 import io
 import os
@@ -16,13 +16,13 @@ from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from transformers.processing_utils import ImagesKwargs
 
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
-RANGE_TOLERANCE = 1e-3  # of floats outside [0, 1]: resizing overshoots, and half precision rounds
-SCALES = {"I": (255, 65535), "F": (1, 255)}  # of images of 32 bits: the first that no value exceeds stands for white
+"""Supported file formats (Pillow's names). Others start programs (EPS) or have less tested decoders."""
+RANGE_TOLERANCE = 1e-3  # for floats outside [0, 1]: resizing overshoots, and half precision rounds
+SCALES = {"I": (255, 65535), "F": (1, 255)}  # white in images of 32 bits: the first number that no value exceeds
 
 
 class ImageError(ValueError):
-    """Something that cannot be read as an image; the message names it."""
+    """Raised for an input that cannot be read as an image; the message names it."""
 
 
 def load_image(source: Any, name: str = "the image", least_side: int | None = None) -> Image.Image:
@@ -32,13 +32,13 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
         source: path, `bytes` of a file, a file open for reading bytes, `PIL.Image.Image`, an image of `datasets`
             (`{"bytes": …, "path": …}`), or an array or tensor `(height, width)`, `(height, width, C)` or `(C, height,
             width)` of 1, 3 or 4 channels: integers from 0 to 255, uint16, booleans, or floats within [0, 1]. An
-            `http(s)://` or `data:` URL is read by transformers; a `Path` is no URL.
+            `http(s)://` or `data:` URL is read by transformers, but a `Path` is never a URL.
         name: name of the image in errors; its path is added.
-        least_side: a JPEG file may be decoded at a half, a quarter or an eighth of its size, several times as fast, as
-            long as both sides keep twice so many pixels. `info["full size"]` of the result is then its whole size.
+        least_side: allows decoding a JPEG file at 1/2, 1/4 or 1/8 of its size, several times as fast, as long as both
+            sides keep twice as many pixels as this. `info["full size"]` of the result is then the original size.
 
-    Returns an image of mode RGB, independent of the source, or raises an [`ImageError`] for what is none, or has more
-    pixels than Pillow decodes (`PIL.Image.MAX_IMAGE_PIXELS`) or values out of range.
+    Returns an image of mode RGB, independent of the source. Raises an [`ImageError`] for an unreadable image, for more
+    pixels than Pillow decodes (`PIL.Image.MAX_IMAGE_PIXELS`) and for values out of range.
     """
     place = source.get("path") if isinstance(source, Mapping) else source
     if isinstance(place, str | os.PathLike):
@@ -49,21 +49,21 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
         with opened(source) as image:
             size = image.size
             if least_side is not None:
-                image.draft(None, (2 * least_side, 2 * least_side))  # of JPEG alone; other formats have no scales
-            found = upright_rgb(image)
+                image.draft(None, (2 * least_side, 2 * least_side))  # has an effect for JPEG only
+            upright = upright_rgb(image)
             if image.size != size:
-                found.info["full size"] = size if found.size == image.size else size[::-1]  # turned upright
-            return found
+                upright.info["full size"] = size if upright.size == image.size else size[::-1]  # rotated by EXIF
+            return upright
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         fault = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
-        if isinstance(error, UnidentifiedImageError):  # which names an address in memory
+        if isinstance(error, UnidentifiedImageError):  # its message has a memory address
             fault = f"it is not an image of {', '.join(IMAGE_FORMATS)}, or is damaged"
         raise ImageError(f"{name[:1].upper()}{name[1:]} cannot be read: {fault.rstrip('.')}.") from error
 
 
 def opened(source: Any) -> Image.Image:
-    """Returns an image that is not decoded yet."""
-    if isinstance(source, Mapping):  # of `datasets`, where a stranger may have put a URL
+    """Opens an image without decoding it."""
+    if isinstance(source, Mapping):  # from `datasets`, where `path` may be an untrusted URL
         source = Path(source["path"]) if source.get("bytes") is None else source["bytes"]
     if isinstance(source, str) and source.startswith(("http://", "https://", "data:")):
         return image_utils.load_image(source, timeout=60)
@@ -74,7 +74,7 @@ def opened(source: Any) -> Image.Image:
 
 
 def upright_rgb(image: Image.Image) -> Image.Image:
-    """Returns a copy of an image of any mode, turned as its EXIF data say; damaged ones are ignored."""
+    """Returns an RGB copy of an image of any mode, rotated by its EXIF data; damaged EXIF data are ignored."""
     image.load()
     try:
         image = ImageOps.exif_transpose(image)
@@ -83,7 +83,7 @@ def upright_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith(("I", "F")):  # 16 or 32 bits, which Pillow would clip
         array = np.asarray(image)
         scales = SCALES.get(image.mode, (65535,))
-        image = image_of_array(array, next((one for one in scales if array.max() <= one + RANGE_TOLERANCE), scales[-1]))
+        image = image_of_array(array, next((to for to in scales if array.max() <= to + RANGE_TOLERANCE), scales[-1]))
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -91,7 +91,7 @@ def upright_rgb(image: Image.Image) -> Image.Image:
 
 
 def image_of_array(array: Any, white: int | None = None) -> Image.Image:
-    """Returns an image of 8 bits a channel of an array or tensor; `white` is its largest value, else by its type."""
+    """Converts an array or tensor to an image with 8 bits per channel; `white` defaults to the maximum of the type."""
     if not isinstance(array, np.ndarray):
         array = (array.float() if array.is_floating_point() else array).detach().cpu().numpy()
     if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[-1] not in (1, 3, 4):
@@ -116,14 +116,14 @@ def load_images(images: Any, name: str = "the image", least_side: int | None = N
 
 
 def least_side_of(image_processor: Any) -> int | None:
-    """Returns the longest side that an image processor gives images, or `None` if it may need any size."""
+    """Returns the longest side of an image processor's outputs, or `None` if it may need any size."""
     size: Any = getattr(image_processor, "size", None) or {}
     sides = [size.get("height"), size.get("width")]
     return max(sides) if getattr(image_processor, "do_resize", False) and all(sides) else None
 
 
 class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
-    """Settings that transformers does not know; see [`CaptioningImageProcessor`]."""
+    """Settings that transformers does not have; see [`CaptioningImageProcessor`]."""
 
     do_flip_channel_order: bool | None
     round_edges: bool | None
@@ -133,26 +133,26 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
 
 
 class CaptioningImageProcessor(PilBackend):
-    r"""Reads, resizes, scales and normalizes images for a vision encoder, one or many, as [`load_image`] reads them.
+    r"""Reads images with [`load_image`], and resizes, scales and normalizes them for a vision encoder.
 
     Args:
         size (`dict`, defaults to `{"height": 224, "width": 224}`): exact height and width; or `{"shortest_edge": s}`,
-            with `"longest_edge"` as its limit, which keep the aspect ratio.
-        round_edges (`bool`, defaults to `False`): with both edges given, height and width are rounded to the nearest
-            pixel, as detectron2 does; transformers cuts their fractions off.
-        size_divisor (`int`, *optional*): with both edges given, height and width are then rounded down to multiples of
-            it, as YOLOS, whose patches have this size, needs them.
-        do_flip_channel_order (`bool`, defaults to `False`): blue, green, red; `image_mean` and `image_std` are then
-            in that order too.
-        do_convert_rgb (`bool`, defaults to `True`): False takes images as they are, with any number of channels.
-        num_frames (`int`, *optional*): frames of a clip, from the middles of as many equal parts; 8 by default.
-        seconds_per_frame (`float`, *optional*): instead, a frame from the middle of every so many seconds of a clip.
+            optionally with the limit `"longest_edge"`, which keeps the aspect ratio.
+        round_edges (`bool`, defaults to `False`): with both edges, whether to round height and width to the nearest
+            pixel, as detectron2 does; transformers truncates them.
+        size_divisor (`int`, *optional*): with both edges, height and width are then rounded down to multiples of this
+            number, as needed by YOLOS for its patches.
+        do_flip_channel_order (`bool`, defaults to `False`): whether to use the order blue, green, red, which
+            `image_mean` and `image_std` must then follow.
+        do_convert_rgb (`bool`, defaults to `True`): `False` keeps images as they are, with any number of channels.
+        num_frames (`int`, *optional*): number of frames of a clip, from the centres of equal parts; 8 by default.
+        seconds_per_frame (`float`, *optional*): length of these parts in seconds, instead of `num_frames`.
         kwargs: other settings of transformers' image processors: `resample` (bilinear), `do_center_crop` (`False`) and
             `crop_size`, `rescale_factor` (1/255), `image_mean`, `image_std` (ImageNet's), `pad_size` and so on.
 
     Returns:
-        `BatchFeature` with `pixel_values` `(B, 3, height, width)` float32 and, only where something was padded,
-        `pixel_mask` `(B, height, width)` int64, 1 = image. Lists of such arrays without `return_tensors`.
+        `BatchFeature` with `pixel_values` `(B, 3, height, width)` float32 and, only if an image was padded,
+        `pixel_mask` `(B, height, width)` int64, 1 = image. Without `return_tensors`, these are lists of arrays.
     """
 
     valid_kwargs = CaptioningImageProcessorKwargs
@@ -173,9 +173,9 @@ class CaptioningImageProcessor(PilBackend):
     def to_dict(self) -> dict:
         output = super().to_dict()
         if self._auto_class is None:
-            output.pop("auto_map", None)  # of a checkpoint with code
+            output.pop("auto_map", None)  # from a checkpoint with code
         for name in ("num_frames", "seconds_per_frame", "size_divisor"):
-            if output.get(name) is None:  # of most image processors
+            if output.get(name) is None:  # as in most image processors
                 output.pop(name, None)
         return output
 
@@ -214,16 +214,16 @@ class CaptioningImageProcessor(PilBackend):
 
 
 def looked_up(function: Callable[[np.ndarray], np.ndarray], image: np.ndarray) -> np.ndarray:
-    """Returns a function of each pixel of `(channels, height, width)`, computed once for each of the 256 values."""
+    """Applies a function to all pixels of `(channels, height, width)`, computed once for each of the 256 values."""
     values = np.broadcast_to(np.arange(256, dtype=np.uint8), (len(image), 1, 256))
     table, pixels = function(values)[:, 0], np.empty(image.shape, np.float32)
-    for of_channel, channel, out in zip(table, image, pixels, strict=True):
-        np.take(of_channel, channel, out=out, mode="clip")  # the mode that needs no buffer
+    for channel_table, channel, out in zip(table, image, pixels, strict=True):
+        np.take(channel_table, channel, out=out, mode="clip")  # this mode needs no buffer
     return pixels
 
 
 def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None, divisor: int) -> SizeDict:
-    """Returns the height and width to which an image `(channels, height, width)` is resized, or another `size`."""
+    """Returns the height and width for an image `(channels, height, width)`; returns other kinds of sizes unchanged."""
     if not (size.shortest_edge and size.longest_edge):
         return size
     height, width = image.shape[-2:]
@@ -232,7 +232,7 @@ def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None, di
         resized = [int(height * scale + 0.5), int(width * scale + 0.5)]
     else:
         limited = get_size_with_aspect_ratio((height, width), size.shortest_edge, size.longest_edge)
-        # It leaves an image alone whose shortest edge is right when rounded, however long the other edge is.
+        # It does not resize an image whose rounded shortest edge is right, however long the other edge is.
         resized = [min(side, size.longest_edge) for side in limited]
     resized = [max(divisor, side - side % divisor) for side in resized]
     return SizeDict(height=resized[0], width=resized[1])
