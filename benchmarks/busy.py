@@ -1,8 +1,8 @@
-"""Processor time of commands on a busy machine, by how the threads of PyTorch wait for one another.
+"""Processor time of commands on a busy machine, for different ways in which the threads of PyTorch wait.
 
 Each command runs with one thread, with two that spin while they wait (the default of OpenMP in PyTorch), and with two
-that sleep (`OMP_WAIT_POLICY=PASSIVE`, which the commands set), in turn, beside some busy loops. Two threads that spin
-while another process has the processor of a third burn time and gain none.
+that sleep (`OMP_WAIT_POLICY=PASSIVE`, which the commands set), in turn, during some busy loops. If another process uses
+the processor of one thread, a spinning thread wastes processor time.
 
     python benchmarks/busy.py --loops 4 --repeats 3
 """
@@ -35,7 +35,7 @@ COMMANDS = {
 
 
 def write_photos(folder: Path, number: int) -> None:
-    """Writes drawings of scenes as photographs, each with its captions beside it."""
+    """Writes drawings of scenes as photographs, each with a file of its captions."""
     folder.mkdir()
     for row in load_data(f"scenes:size={number},validation=1,test=1,seed=0", "train"):
         draw_scene(row, 640).save(folder / f"{row['image_id']}.jpg", quality=90)
@@ -63,7 +63,7 @@ def times(command: list[str], variables: dict[str, str], folder: Path) -> tuple[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loops", type=int, default=0, help="busy loops beside the commands (%(default)s)")
+    parser.add_argument("--loops", type=int, default=0, help="busy loops during the commands (%(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each command and setting (%(default)s)")
     parser.add_argument("--photos", type=int, default=12, help="photographs (%(default)s)")
     parser.add_argument("--only", nargs="+", choices=COMMANDS, default=list(COMMANDS), help="commands (all)")
