@@ -6,13 +6,13 @@ from typing import Any
 
 from ..io.files import check_place
 from ..io.packaged import DUAL_ENCODER, packaged_models
-from .arguments import MODEL, READING, add_shared, key_and_value, pick, print_skipped
+from .arguments import MODEL, READING, add_shared, pick, print_skipped
 
 SUMMARY = "Embed images into an index for search."
 EPILOG = """examples:
   hf-ngsan index --images photos --output photos.index
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
-  hf-ngsan index --images photos --output photos.index --backend milvus:photos.db --index-type HNSW --index-params M=32
+  hf-ngsan index --images photos --output photos.index --backend milvus:photos.db
 
 The same command resumes a killed run. For an existing index, it adds new images and embeds changed ones again; entries
 of deleted images stay unless --prune is given. An image that cannot be read is an error; with --skip-errors, such
@@ -31,9 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="search backend: exact compares every image (default of a new index); in milvus:URI, URI is the URL of a "
         "server or a file ending in .db",
     )
-    milvus = parser.add_argument_group("--backend milvus:URI", "Index type of Milvus (Milvus's choice).").add_argument
-    milvus("--index-type", metavar="TYPE", help="such as HNSW, IVF_FLAT or FLAT")
-    milvus("--index-params", nargs="+", type=key_and_value, default=[], metavar="NAME=N", help="such as M=32")
     parser.add_argument("--prune", action="store_true", help="remove deleted images from an existing index")
 
 
@@ -49,7 +46,6 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.engines import use_engine
     from ..loading.models import find_model_folder, load_model
     from ..models.configuration_vision import lasting_name
-    from ..retrieval import IndexKind
     from ..tasks.retrieval_search import index_images
 
     images = find_images(options)
@@ -63,7 +59,6 @@ def run(options: argparse.Namespace) -> None:
         images,
         options.output,
         name=options.model if options.model in packaged_models() else lasting_name(find_model_folder(options.model)),
-        kind=None if options.index_type is None else IndexKind(options.index_type, dict(options.index_params)),
         accelerator=accelerator,
         **pick(options, "split", "batch_size", "num_workers", "images_per_shard", "skip_errors", "backend", "prune"),
     )

@@ -13,8 +13,8 @@ EPILOG = """examples:
   hf-ngsan push runs/scenes user/captioner-of-scenes --private --license cc-by-4.0
 
 Log in with hf auth login, or set HF_TOKEN. The model card has the scores of hf-ngsan evaluate --record. A README.md in
-DIR replaces the card; --license, --runs and --examples are then not allowed. A fine-tuned model keeps the licence of
-the model that it started from."""
+DIR replaces the card; --license and --runs are then not allowed. A fine-tuned model keeps the licence of the model that
+it started from."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--overwrite", action="store_true", help="delete all other files of the repository in the same commit")
     runs = "training runs with other seeds; the card then shows mean and standard deviation"
     add("--runs", nargs="+", default=[], type=user_path, metavar="RUN", help=runs)
-    add("--examples", metavar="SPEC", help="dataset; the card shows its first test images with their captions")
     licence = "licence of the weights as the Hub names it, such as cc-by-4.0 (default: that of their sources)"
     add("--license", metavar="ID", help=licence)
     add("--license-name", metavar="NAME", help="name of the licence if --license is other")
@@ -40,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
     check_licence(options.license, options.license_name)
     from ..sharing import push
 
-    given = pick(options, "runs", "examples", "license", "license_name", "overwrite")
+    given = pick(options, "runs", "license", "license_name", "overwrite")
     commit = push(options.model, options.repo_id, folder, private=options.private or None, **given)
     if commit is not None:
         print(f"{options.repo_id} was uploaded: {commit.commit_url}")

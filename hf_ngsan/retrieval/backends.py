@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .index_folder import EXACT, IndexFolder, IndexFolderError
-from .milvus import IndexKind, MilvusSearch
+from .milvus import MilvusSearch
 
 ROWS_AT_ONCE = 2048  # rows converted to float32 together
 
@@ -22,26 +22,22 @@ class Hit(NamedTuple):
     index_number: int = 0  # number of its index among the searched ones
 
 
-def open_backend(index: IndexFolder, spec: str, kind: IndexKind | None = None) -> "ExactSearch | MilvusSearch":
+def open_backend(index: IndexFolder, spec: str) -> "ExactSearch | MilvusSearch":
     """Returns a backend for a complete index: `exact`, or `milvus:URI` (a server or a `.db` file).
 
     Raises an IndexFolderError if it is unknown, not installed, or does not answer.
     """
-    check_backend(spec, kind)
+    check_backend(spec)
     if spec == EXACT:
         return ExactSearch(index)
-    return MilvusSearch(index, spec.removeprefix("milvus:"), kind)
+    return MilvusSearch(index, spec.removeprefix("milvus:"))
 
 
-def check_backend(spec: str, kind: IndexKind | None = None) -> None:
-    """Raises an IndexFolderError unless a spec names a backend that has this kind of index."""
+def check_backend(spec: str) -> None:
+    """Raises an IndexFolderError unless a spec names a backend."""
     name, _, uri = spec.partition(":")
     if spec != EXACT and not (name == "milvus" and uri):
         raise IndexFolderError(f"Unknown search backend {spec!r:.80}; known: exact or milvus:URI.")
-    if kind is not None:
-        if name != "milvus":
-            raise IndexFolderError("The kind of an index (--index-type) needs Milvus (--backend milvus:URI).")
-        kind.check(uri)
 
 
 def search(

@@ -6,7 +6,7 @@ shard-NNNNNN/embeddings.npy     float16, memory-mapped
 shard-NNNNNN/items.json         names, captions, columns and stamps of items, and skipped items
 shard-NNNNNN/thumbnails.zip     small images, for figures
 backend.json                    the search backend
-milvus/                         index type and earlier collections of Milvus (MilvusSearch)
+milvus/                         earlier collections of Milvus (MilvusSearch)
 ```
 
 Opening an index checks names and sizes of its files; `hf-ngsan inspect` checks their checksums.

@@ -9,11 +9,11 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,38 +36,14 @@ SCORE = "IP"  # inner product
 LOGGERS = ("milvus_lite", "pymilvus", "pymilvus.milvus_client", "grpc._server")
 """Loggers of the client and of Milvus Lite's server; they log tracebacks of errors that the client also raises."""
 FOLDER, CONTENT = "milvus", "content.json"
-INDEX_TYPES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("AUTOINDEX", "FLAT"), ()),
-    **dict.fromkeys(("HNSW", "HNSW_SQ"), ("M", "efConstruction")),
-    **dict.fromkeys(("IVF_FLAT", "IVF_SQ8"), ("nlist",)),
-}
-SERVER_INDEX_TYPES: dict[str, tuple[str, ...]] = {"DISKANN": (), "IVF_RABITQ": ("nlist",), "SCANN": ("nlist",)}
-"""Index types of Milvus and their parameters; the last ones do not exist in Milvus Lite."""
 CELLS_TO_SEARCH = 32  # cells searched in an IVF index (nprobe)
-
-
-class IndexKind(NamedTuple):
-    """Type and parameters of a Milvus index, such as `IndexKind("HNSW", {"M": 32, "efConstruction": 200})`."""
-
-    index_type: str = "AUTOINDEX"
-    params: Mapping[str, int] = {}
-
-    def check(self, uri: str) -> None:
-        """Raises an IndexFolderError for a type or parameter that Milvus at a URI does not have."""
-        known = {**INDEX_TYPES, **(SERVER_INDEX_TYPES if is_server(uri) else {})}
-        if self.index_type not in known:
-            raise IndexFolderError(f"Unknown index type {self.index_type!r:.80}; known: {', '.join(sorted(known))}.")
-        for name in self.params:
-            if name not in known[self.index_type]:
-                names = " and ".join(known[self.index_type]) or "none"
-                raise IndexFolderError(f"Unknown index parameter {name!r:.80}; {self.index_type} has {names}.")
 
 
 class MilvusSearch:
     """Searches a collection with the embeddings of an index, on a server or in a `.db` file."""
 
-    def __init__(self, index: IndexFolder, uri: str, kind: IndexKind | None = None) -> None:
-        self.index, self.kind, self.collection = index, kind, collection_of(index)
+    def __init__(self, index: IndexFolder, uri: str) -> None:
+        self.index, self.collection = index, collection_of(index)
         self.uri = uri if is_server(uri) else os.path.abspath(uri)
         try:
             from pymilvus import MilvusClient
@@ -90,18 +66,18 @@ class MilvusSearch:
 
     def add(self, earlier: IndexFolder | None = None) -> None:
         """Sends the missing rows to the collection, waits for its index, and checks the number of rows."""
-        recorded = read_content(self.index)
-        before = {} if earlier is None else read_content(earlier)
-        kind = [*(self.kind or recorded.get("kind") or before.get("kind") or IndexKind())]
-        if is_new := not self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER):
+        if not self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER):
             self.make_collection()
-        if is_new or kind != recorded.get("kind"):
-            self.make_index(IndexKind(*kind))
+        if not self.client.list_indexes(self.collection):
+            index_params = self.client.prepare_index_params()
+            index_params.add_index("embedding", index_type="AUTOINDEX", metric_type=SCORE)
+            self.client.create_index(self.collection, index_params, timeout=SECONDS_TO_ANSWER)
         self.client.load_collection(self.collection, timeout=SECONDS_TO_ANSWER)
-        superseded = recorded.get("superseded", []) + before.get("superseded", [])
-        if earlier is not None and not earlier.missing_shards():
-            superseded.append(collection_of(earlier))
-        write_content(self.index, kind, [name for name in superseded if name != self.collection])
+        superseded = read_superseded(self.index)
+        if earlier is not None:
+            superseded += read_superseded(earlier)
+            superseded += [] if earlier.missing_shards() else [collection_of(earlier)]
+        write_superseded(self.index, [name for name in superseded if name != self.collection])
         with ProgressDisplay("sending to Milvus", self.index.description.num_items) as display:
             for number in range(self.index.num_shards):
                 self.send(number)
@@ -114,11 +90,11 @@ class MilvusSearch:
 
     def drop_earlier(self) -> None:
         """Drops the collections of earlier states of the index after it has replaced them."""
-        content = read_content(self.index)
-        for name in content["superseded"]:
+        superseded = read_superseded(self.index)
+        for name in superseded:
             self.client.drop_collection(name, timeout=SECONDS_TO_ANSWER)
-        if content["superseded"]:
-            write_content(self.index, content["kind"], [])
+        if superseded:
+            write_superseded(self.index, [])
 
     def make_collection(self) -> None:
         from pymilvus import DataType, MilvusClient
@@ -129,16 +105,6 @@ class MilvusSearch:
         schema.add_field("captions", DataType.VARCHAR, max_length=MAX_TEXT_BYTES)
         schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=self.index.description.dimension)
         self.client.create_collection(self.collection, schema=schema, timeout=SECONDS_TO_ANSWER)
-
-    def make_index(self, kind: IndexKind) -> None:
-        """Replaces the index of the collection with one of this type."""
-        for name in self.client.list_indexes(self.collection):
-            self.client.release_collection(self.collection, timeout=SECONDS_TO_ANSWER)
-            self.client.drop_index(self.collection, name, timeout=SECONDS_TO_ANSWER)
-        params = {"params": dict(kind.params)}  # Milvus Lite 3.2 ignores top-level parameters
-        index_params = self.client.prepare_index_params()
-        index_params.add_index("embedding", index_type=kind.index_type, metric_type=SCORE, params=params)
-        self.client.create_index(self.collection, index_params, timeout=SECONDS_TO_ANSWER)
 
     def send(self, number: int) -> None:
         """Sends the rows of a shard unless the collection has all of them."""
@@ -216,14 +182,14 @@ def collection_of(index: IndexFolder) -> str:
     return f"hf_ngsan_index_{index.checksum()[:32]}"
 
 
-def read_content(index: IndexFolder) -> dict[str, Any]:
-    """Returns the record of an index: `kind`, and `superseded`, the collections that it replaces; {} if new."""
+def read_superseded(index: IndexFolder) -> list[str]:
+    """Returns the names of the collections that an index replaces."""
     file = index.folder / FOLDER / CONTENT
-    return json.loads(file.read_bytes()) if file.is_file() else {}
+    return json.loads(file.read_bytes())["superseded"] if file.is_file() else []
 
 
-def write_content(index: IndexFolder, kind: list, superseded: list[str]) -> None:
+def write_superseded(index: IndexFolder, superseded: list[str]) -> None:
     def write(folder: Path) -> None:
-        (folder / CONTENT).write_text(json.dumps({"kind": kind, "superseded": superseded}), encoding="utf-8")
+        (folder / CONTENT).write_text(json.dumps({"superseded": superseded}), encoding="utf-8")
 
     write_folder_atomically(index.folder / FOLDER, write)

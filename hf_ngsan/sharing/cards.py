@@ -16,7 +16,6 @@ import jinja2
 from huggingface_hub import EvalResult, ModelCardData, metadata_load
 from transformers import PreTrainedModel
 
-from ..data.errors import DataError
 from ..data.readers import READERS, Reader, parse_spec
 from ..io.files import read_json_or_none, sha256, write_output, write_text_atomically
 from ..io.packaged import (
@@ -31,10 +30,7 @@ from ..io.packaged import (
 )
 from ..loading.hub import is_of_transformers, needs_the_package, write_self_test
 from ..loading.models import ModelFolderError, auto_classes_of, find_model_folder, load_config, load_model, task_of
-from ..models.image_processing_captioning import load_image
 from ..registry import MODEL_TYPES
-from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
-from ..tasks.captioning_generation import caption_images
 from ..tasks.registry import TASKS, fingerprints_of, task_class
 from ..training.config import TrainingConfig, load_training_config, read_yaml
 from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG
@@ -45,12 +41,10 @@ PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
 MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
 """Characters that could be markup, a table border or a link in Markdown."""
 MAX_VALUE = 1_000  # maximal characters of a value in a card
-EXAMPLES, NUM_EXAMPLES = "examples", 4
 EVALUATIONS = "evaluations.json"
 HISTORY = "history.jsonl"
 KEYS = re.compile(r",\s*(\w+)\s*=|^\s*(\w+)\s*=")  # the keys in a dataset spec, after the name of the reader
 PLACES = ("output_dir", "num_workers", "tracker")  # keys of a training config that describe only the machine
-MAX_SIDE = 384  # longest side of an example image in pixels
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,6 @@ class CardFacts:
     other_seeds: Sequence[Sequence[RecordedEvaluation]] = ()  # evaluations of each model with another seed
     training_config: Mapping[str, Mapping] | None = None
     history: Sequence[Mapping[str, Any]] = ()  # metrics of each epoch
-    examples: Mapping[str, str] = field(default_factory=dict)  # captions by picture file in the folder
     limits: str = ""  # Markdown
     sections: Mapping[str, str] = field(default_factory=dict)  # further Markdown by title
     license: str | None = None  # identifier on the Hub; None: the licence of the sources of the weights
@@ -476,21 +469,3 @@ def usage(model: PreTrainedModel, place: str) -> str:
         for variable, name in zip(("model", "processor"), autos, strict=False):
             lines.append(f"{variable} = {name}.from_pretrained({place}{trust})")
     return "\n".join(lines)
-
-
-def write_examples(model: PreTrainedModel, processor: Any, spec: str, folder: Path) -> dict[str, str]:
-    """Writes the first images of a dataset's test split in reduced size; returns captions by path in the folder."""
-    rows = load_rows(spec, "test", with_captions=False, limit=NUM_EXAMPLES)
-    rows = rows_for(model, processor, rows, spec, keep_images=True)
-    if "image" not in rows.column_names:
-        raise DataError(f"{spec} has no images for the card; give a dataset with images, such as scenes:images=true.")
-    read = rows.select_columns([name for name in COLUMNS_READ if name in rows.column_names])
-    captions = caption_images(model, processor, read, map(str, rows["image_id"]))
-    (folder / EXAMPLES).mkdir(parents=True, exist_ok=True)
-    examples = {}
-    for row, captioned in zip(rows, captions, strict=True):
-        image, name = load_image(row["image"]), f"{EXAMPLES}/{row['image_id']}.png"
-        image.thumbnail((MAX_SIDE, MAX_SIDE))
-        image.save(folder / name)
-        examples[name] = captioned.caption or ""
-    return examples

@@ -36,7 +36,6 @@ from .cards import (
     weights_checksum,
     write_card,
     write_evaluations,
-    write_examples,
 )
 
 HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
@@ -104,19 +103,17 @@ def push(
     folder: str | Path | None = None,
     *,
     runs: Sequence[str] = (),
-    examples: str | None = None,
     license: str | None = None,
     license_name: str | None = None,
     **options: Any,
 ) -> CommitInfo | None:
-    """Uploads a model by its name; the model card has its training, its recorded scores and examples.
+    """Uploads a model by its name; the model card has its training and its recorded scores.
 
     Args:
         name: folder of a model or a training run, or name of a packaged model.
         repo_id: see [`push_to_hub`].
         folder: a new folder; if given, the files are written there and nothing is uploaded.
         runs: training runs with other seeds, for means and standard deviations.
-        examples: dataset; the card shows its first test images with their captions.
         license: licence of the weights, as an identifier of the Hub such as `"cc-by-4.0"`; by default, that of their
             sources.
         license_name: name of the licence if its identifier is `"other"`.
@@ -133,16 +130,15 @@ def push(
     repo_id = full_name(repo_id) if folder is None else repo_id
     # before the model is loaded, since it refuses links to files elsewhere
     facts = collect_card_facts(name, runs, license=license, license_name=license_name)
-    options_of_card = {"license": license, "runs": runs, "examples": examples}
+    options_of_card = {"license": license, "runs": runs}
     unused_options = [f"--{option}" for option, value in options_of_card.items() if value]
     if facts.own_card is not None and unused_options:
         raise ValueError(f"{name} has a README.md, uploaded unchanged: edit it, and omit {', '.join(unused_options)}.")
     model, processor = load_model(name)
 
     def write(target: Path) -> None:
-        shown = {} if examples is None else write_examples(model, processor, examples, target)
         source = Path(find_model_folder(name))
-        write_checkpoint(model, processor, target, repo_id, facts=replace(facts, examples=shown), source=source)
+        write_checkpoint(model, processor, target, repo_id, facts=facts, source=source)
         check_checkpoint(target)
 
     if folder is not None:

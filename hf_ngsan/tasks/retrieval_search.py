@@ -30,7 +30,7 @@ from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
 from ..models.attention_maps import attention_maps
 from ..models.image_processing_captioning import load_image
-from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, check_backend, open_backend, search_current
+from ..retrieval import Hit, IndexFolder, IndexFolderError, check_backend, open_backend, search_current
 from ..retrieval.index_folder import DESCRIPTION, IndexDescription, check_new_index, read_description
 from ..training.batches import map_sharded, take
 from ..visualization import Match, explain_match, plot_contact_sheet, plot_match, save_figure
@@ -226,7 +226,6 @@ def index_images(
     images_per_shard: int | None = None,
     skip_errors: bool = False,
     backend: str | None = None,
-    kind: IndexKind | None = None,
     prune: bool = False,
     accelerator: Accelerator | None = None,
 ) -> IndexFolder:
@@ -241,7 +240,7 @@ def index_images(
         images: images of [`~hf_ngsan.extraction.list_images`], of a split if they come from a dataset.
         name: folder or Hub name of the model; searches load it.
         num_workers, images_per_shard: as for [`~hf_ngsan.extraction.extract_features`].
-        backend, kind: the search backend, as for [`~hf_ngsan.retrieval.open_backend`]; by default that of the index.
+        backend: the search backend, as for [`~hf_ngsan.retrieval.open_backend`]; by default that of the index.
         prune: whether to remove images that are no longer listed or whose files were deleted.
 
     Raises:
@@ -254,7 +253,7 @@ def index_images(
 
     def begin() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         if backend is not None:
-            check_backend(backend, kind)
+            check_backend(backend)
         if encoder.image_processor is None:
             raise ExtractionError(f"{name} has no vision encoder and cannot embed images; it needs visual features.")
         return work.begin(name, encoder.dimension, partial(model_fingerprint, model, processor))
@@ -263,7 +262,7 @@ def index_images(
         index, missing, earlier = on_main_process(accelerator, begin)
         work.write_shards(encoder, index, missing, earlier, num_workers, accelerator)
         accelerator.wait_for_everyone()
-        return on_main_process(accelerator, lambda: work.publish(index, earlier, backend, kind))
+        return on_main_process(accelerator, lambda: work.publish(index, earlier, backend))
     finally:
         lock.release()
 
@@ -430,13 +429,11 @@ class Indexing:
         folders.remove(self.growing)
         return IndexFolder.begin(self.growing, description)
 
-    def publish(
-        self, index: IndexFolder, earlier: EarlierEmbeddings | None, backend: str | None, kind: IndexKind | None
-    ) -> IndexFolder:
+    def publish(self, index: IndexFolder, earlier: EarlierEmbeddings | None, backend: str | None) -> IndexFolder:
         """Makes a complete index searchable, and replaces the existing index with it."""
         folder, lock = self.lock.folder, self.lock.name
         chosen = backend or (index if earlier is None else earlier.index).backend
-        open_backend(index, chosen, kind).add(None if earlier is None else earlier.index)
+        open_backend(index, chosen).add(None if earlier is None else earlier.index)
         if chosen != index.backend:
             index.backend = chosen
 

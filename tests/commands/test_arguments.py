@@ -53,7 +53,7 @@ def test_a_model_folder_that_is_missing_or_half_written(run, tmp_path, capsys):
     tensors = load_file(weights)
     del tensors["lm_head.weight"]
     save_file(tensors, weights, metadata={"format": "pt"})
-    assert "1 weights are missing or have another shape, lm_head.weight" in message_of(broken)
+    assert "1 weights" in message_of(broken) and "lm_head.weight" in message_of(broken)
     weights.write_bytes(complete)
     (broken / "tokenizer.json").unlink()
     assert "tokenizer" in message_of(broken)

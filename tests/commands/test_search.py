@@ -259,7 +259,7 @@ def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):
     assert "--image" in fails(capsys, "search", index)
     assert "a ball" in fails(capsys, "search", index, "a ball", "--image", photos / "photo0.png")
     assert "missing.png" in fails(capsys, "search", index, "--image", photos / "missing.png")
-    assert "no index" in fails(capsys, "search", photos, "a ball")
+    assert "index.json" in fails(capsys, "search", photos, "a ball")
     other = tmp_path / "other"
     save_model(tiny_model(seed=5, vision_config=VISION), tiny_processor(pixels=True), other)
     assert "another model" in fails(capsys, "search", index, "a ball", "--model", other)

@@ -13,7 +13,6 @@ from hf_ngsan.retrieval import (
     IndexDescription,
     IndexFolder,
     IndexFolderError,
-    IndexKind,
     check_backend,
     milvus,
     nearest,
@@ -21,7 +20,6 @@ from hf_ngsan.retrieval import (
     search,
     search_current,
 )
-from tests.tables import each_row
 
 DIMENSION, NUM_ITEMS = 8, 50
 GENERATOR = np.random.default_rng(0)
@@ -198,39 +196,23 @@ def test_milvus_finds_as_many_images_as_are_asked_for(tmp_path):
     vectors = np.random.default_rng(0).standard_normal((300, DIMENSION)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     index = index_of(tmp_path / "index", [f"{number}.jpg" for number in range(300)], vectors)
-    for number, kind in enumerate((None, IndexKind("HNSW", {"M": 4}), IndexKind("IVF_FLAT", {"nlist": 100}))):
-        spec = f"milvus:{tmp_path / f'{number}.db'}"
-        backend = open_backend(index, spec, kind)
+    for kind, params in (("AUTOINDEX", {}), ("HNSW", {"M": 4}), ("IVF_FLAT", {"nlist": 100})):
+        spec = f"milvus:{tmp_path / kind}.db"
+        backend = open_backend(index, spec)
         backend.add()
-        backend.client.release_collection(backend.collection)
-        backend.client.load_collection(backend.collection)  # makes the graph, or the cells
+        client, collection = backend.client, backend.collection
+        client.release_collection(collection)
+        if params:  # as a user changes it
+            client.drop_index(collection, "embedding")
+            made = client.prepare_index_params()
+            made.add_index("embedding", index_type=kind, metric_type="IP", params={"params": params})
+            client.create_index(collection, made)
+        client.load_collection(collection)  # makes the graph, or the cells
+        assert open_backend(index, spec).index_type == kind
         for top_k in (96, 280, 300):
             found = search(index, vectors[:20], top_k, spec)
             assert [len(hits) for hits in found] == [top_k] * 20, (kind, top_k)
             assert [hits[0].place for hits in found] == list(range(20)), (kind, top_k)
-
-
-@pytest.mark.slow
-def test_the_kind_of_milvus_index_is_made_kept_and_changed(tmp_path):
-    pytest.importorskip("milvus_lite")
-    spec = f"milvus:{tmp_path / 'milvus.db'}"
-    before, after = (index_of(tmp_path / name, *state) for name, state in STATES.items())
-
-    def kind_after(index, kind, earlier=None) -> tuple[str, list[int]]:
-        backend = open_backend(index, spec, kind)
-        backend.add(earlier)
-        backend.client.release_collection(backend.collection)
-        backend.client.load_collection(backend.collection)  # writes the file of the index
-        assert names_of(search(index, QUERIES, 3, spec)) == names_of(search(index, QUERIES, 3, "exact"))
-        sizes = [file.stat().st_size for file in (tmp_path / "milvus.db").rglob("*.idx")]
-        return backend.client.describe_index(backend.collection, "embedding")["index_type"], sizes
-
-    small = kind_after(before, IndexKind("HNSW", {"M": 4, "efConstruction": 50}))
-    large = kind_after(before, IndexKind("HNSW", {"M": 64}))
-    assert small[0] == large[0] == "HNSW" and max(large[1]) > 2 * max(small[1])
-    assert kind_after(before, None) == large
-    assert kind_after(after, None, before)[0] == "HNSW"
-    assert kind_after(after, IndexKind("IVF_FLAT", {"nlist": 4}))[0] == "IVF_FLAT"
 
 
 def shards_of(folder) -> list[IndexFolder]:
@@ -283,19 +265,11 @@ def test_hits_are_those_of_a_sorted_list(sizes, num_queries, top_k, dtype, data)
         assert of_query.tolist() == [products[place] for place in expected]
 
 
-@each_row(
-    ("spec", "kind", "named"),
-    [
-        ("faiss", None, "'faiss'"),
-        ("exact", IndexKind("HNSW"), "Milvus"),
-        ("milvus:m.db", IndexKind("SCANN"), "'SCANN'"),  # which Milvus Lite would take for another kind
-        ("milvus:m.db", IndexKind("HNSW", {"nlist": 4}), "'nlist'.* M and efConstruction"),
-    ],
-)
-def test_a_backend_or_kind_that_is_not_known(spec, kind, named):
-    check_backend("milvus:http://localhost:1", IndexKind("SCANN", {"nlist": 4}))
-    with pytest.raises(IndexFolderError, match=named):
-        check_backend(spec, kind)
+def test_a_backend_that_is_not_known():
+    check_backend("milvus:http://localhost:1")
+    for spec in ("faiss", "milvus:"):
+        with pytest.raises(IndexFolderError, match=f"'{spec}'"):
+            check_backend(spec)
 
 
 def test_an_index_without_any_embedding(spec, tmp_path):
