@@ -6,7 +6,8 @@
 A caption counts as right if its CIDEr-D reaches the median of the calibration; document frequencies are those of the
 dataset's references. Prints the area under the ROC curve (AUROC) of the confidence, with its 95% interval over images,
 and of the mean log-probability; the expected calibration error (ECE); the share of right captions in four groups of
-equal size, in order of confidence; and the number of photographs marked as unlike the training images.
+equal size, in order of confidence; the number of photographs marked as unlike the training images; and the numbers of
+right and wrong captions with a warning.
 """
 
 import argparse
@@ -68,6 +69,10 @@ def main() -> None:
         print(f"AUROC of the {name}: {area_under_curve(values, is_right):.3f} ({low:.3f} to {high:.3f}){required}")
     confidences = np.array([answer["confidence"] for answer in answers])
     print(f"expected calibration error: {expected_calibration_error(confidences, is_right):.3f}")
+    doubted = np.array([answer["doubt"] is not None for answer in answers])
+    print(
+        f"with a doubt: {doubted[~is_right].mean():.1%} of the wrong, {doubted[is_right].mean():.1%} of the right ones"
+    )
     for part in np.array_split(np.argsort(confidences, kind="stable"), GROUPS):
         print(f"  confidence {confidences[part].mean():.2f}: {is_right[part].mean():.2f} are right")
 

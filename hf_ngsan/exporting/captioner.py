@@ -38,7 +38,6 @@ class Encoded(NamedTuple):
 
     visual: dict[str, np.ndarray]  # visual inputs of the decoder
     cache: dict[str, np.ndarray]  # initial cache, before the first word
-    summary: Any  # mean visual features, float32 `(B, size)`; None for a captioner of features
 
 
 class Captioner:
@@ -100,14 +99,13 @@ class Captioner:
         """Encodes images from the inputs of [`prepare`]."""
         mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
         visual = {**self.encoder(inputs), **mask}
-        summary = visual.pop("summary", None)
         num_images = len(visual["visual_keys_0"])
         cache = {
             f"past_{kind}_{layer}": np.zeros((num_images, 1, heads, 0, channels), dtype=np.float32)
             for layer, (heads, channels) in enumerate(self.settings["cache"])
             for kind in ("keys", "values")
         }
-        return Encoded(visual, cache, summary)
+        return Encoded(visual, cache)
 
     def step(
         self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
@@ -119,7 +117,7 @@ class Captioner:
 
     def log_probabilities(self, encoded: Encoded, ids: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities `(B, length, vocab_size)` of the token after each of `ids` `(B, length)`."""
-        (visual, cache, _), of_steps = encoded, []
+        (visual, cache), of_steps = encoded, []
         for tokens in ids.T:
             scores, cache = self.step(tokens[:, None], visual, cache)
             of_steps.append(scores[:, 0])

@@ -15,7 +15,7 @@ from transformers.image_transforms import get_size_with_aspect_ratio
 from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, PILImageResampling, SizeDict
 from transformers.processing_utils import ImagesKwargs
 
-IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+IMAGE_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 """Supported file formats (Pillow's names). Others start programs (EPS) or have less tested decoders."""
 RANGE_TOLERANCE = 1e-3  # for floats outside [0, 1]: resizing overshoots, and half precision rounds
 SCALES = {"I": (255, 65535), "F": (1, 255)}  # white in images of 32 bits: the first number that no value exceeds
