@@ -12,10 +12,12 @@ from typing import Any
 from ..io.files import check_place, write_output
 from ..serving.hosts import host_name
 
-ENGINE = "runtime of the vision backbone on a CPU (torch; caption: that of the graphs in onnx/ of the model, if it has "
-ENGINE += "them); else onnx needs the extra export; auto takes it where it can"
+ENGINE = "runtime of the vision backbone on a CPU (torch; caption, index, extract: that of the graphs in onnx/ of the "
+ENGINE += "model, if it has them); else onnx needs the extra export; auto takes it where it can"
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
+MAX_IMAGES_OF_GRAPHS = 1000
+"""Images that graphs beside a model encode; for more, importing torch, which may have a GPU, does not count."""
 MAX_SHOWN_REASONS = 20
 """Records and images whose reasons for being skipped are printed."""
 MODEL = "folder of a model, folder of a training run (for its best model), or name on the Hub"
@@ -79,7 +81,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "other arguments of generate(), such as length_penalty=2 (the model's)",
     },
     "--batch-size": {"type": positive_int, "metavar": "N", "help": "batch size (%(default)s)"},
-    "--engine": {"choices": ENGINES, "default": "torch", "help": ENGINE},
+    "--engine": {"choices": ENGINES, "help": ENGINE},
     "--json": {"action": "store_true", "help": "print a JSON object a line, with log-probabilities of text and words"},
     "--output": {"type": user_path, "metavar": "FILE", "help": "write the lines to this file (print them)"},
     "--skip-errors": {"action": "store_true", "help": "leave out, name and count what cannot be used"},
@@ -143,7 +145,13 @@ def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None} | dict(options.generate or ())
 
 
-def load_on_device(name: str, task: str | None = None, engine: str = "torch") -> tuple[Any, Any]:
+def may_use_graphs(options: argparse.Namespace, number: int) -> bool:
+    """Returns whether graphs beside a model may encode so many images, in place of PyTorch."""
+    is_alone = "WORLD_SIZE" not in os.environ
+    return options.engine != "torch" and not options.modules and is_alone and 0 < number <= MAX_IMAGES_OF_GRAPHS
+
+
+def load_on_device(name: str, task: str | None = None, engine: str | None = None) -> tuple[Any, Any]:
     """Returns a model and its processor, see `load_model`, on the device of this process and run by an engine."""
     from ..io.processes import make_accelerator
     from ..loading.engines import use_engine

@@ -25,7 +25,8 @@ from ..retrieval import IndexDescription, IndexFolder
 from ..tasks import CaptionEvaluation, load_training_config, train
 from ..tasks.caption_rows import load_rows
 from ..tasks.registry import task_class_of
-from ..tasks.retrieval_search import THUMBNAIL_SIDE, draw_hits, embed_images, search_images
+from ..tasks.retrieval_indexing import THUMBNAIL_SIDE
+from ..tasks.retrieval_search import draw_hits, embed_images, search_images
 from ..training import TrainingConfig
 from ..training.output_folder import check_output_folder
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure

@@ -2,7 +2,7 @@
 
 ```
 made_from.json                               checksums of the files that the graphs were made from, and of theirs
-encoder.onnx, decoder.onnx, captioner.json   of a captioner, for [`~captioner.Captioner`]
+encoder.onnx, decoder.onnx, captioner.json   of a captioner, for [`~captioner.Captioner`] and [`VisionGraph`]
 text.onnx, image.onnx, text.json             of a dual encoder, for [`TextGraph`] and [`ImageGraph`]
 weights.json                                 of packaged models
 ```
@@ -15,17 +15,18 @@ of the model and of installed packages: file, type, offset and shape, by graph a
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ..io.files import read_json_or_none, sha256, write_text_atomically
-from .captioner import SETTINGS, Captioner, Graph, load_graph
+from .captioner import SETTINGS, Captioner, Graph, load_graph, pixels_of
 
 FOLDER, MADE_FROM = "onnx", "made_from.json"
 TEXT, IMAGE, TEXT_SETTINGS = "text.onnx", "image.onnx", "text.json"
@@ -65,17 +66,50 @@ class TextGraph:
         return self.graph({name: given[name] for name in self.settings["inputs"]})
 
 
+class GraphImages:
+    """Makes the pixels that a graph takes, in place of an image processor."""
+
+    do_resize = True
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings  # of [`~captioner.pixels_of`]
+        self.size = {"height": settings["height"], "width": settings["width"]}
+
+    def __call__(self, images: Sequence[Any], return_tensors: str | None = None) -> dict[str, np.ndarray]:
+        """Returns `pixel_values` `(B, 3, height, width)`, float32."""
+        return {"pixel_values": np.stack([pixels_of(image, self.settings) for image in images])}
+
+
 class ImageGraph:
     """The image encoder of a dual encoder, from the pixels that its own or the captioner's processor makes."""
 
     def __init__(self, folder: Path) -> None:
         settings = json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
-        self.settings: dict[str, Any] | None = settings.get("image")  # of [`pixels_of`], if that prepares images alike
+        self.fingerprint: str = settings["fingerprint"]
+        self.dimension: int | None = settings.get("dimension")  # which earlier versions did not write
+        self.image_processor = GraphImages(settings["image"]) if settings.get("image") else None
         self.graph = open_tower(folder, IMAGE)
 
-    def embed(self, pixel_values: np.ndarray) -> np.ndarray:
-        """Returns the embeddings of images, float32 `(B, dimension)`."""
-        return self.graph({"pixel_values": pixel_values})
+    def embed(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns the embeddings of images with `pixel_values`, float32 `(B, dimension)`."""
+        return self.graph({"pixel_values": inputs["pixel_values"]})
+
+
+class VisionGraph:
+    """The vision encoder of a captioner, with the provenance of its features."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = json.loads((folder / FOLDER / SETTINGS).read_text(encoding="utf-8"))
+        self.provenance: dict[str, Any] = {**settings["vision"]}
+        self.config = SimpleNamespace(kind=self.provenance["kind"])
+        self.image_processor = GraphImages(settings["image"])
+        self.graph = open_graph(folder / FOLDER / settings["encoder"])
+
+    def __call__(self, pixel_values: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)`, and `attention_mask` `(B, N)` of ones."""
+        encoded = self.graph({"pixel_values": pixel_values})
+        seen = {name: encoded[name] for name in ("visual_features", "visual_boxes")}
+        return {**seen, "attention_mask": np.ones(seen["visual_boxes"].shape[:2])}
 
 
 def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndarray]:
@@ -91,22 +125,23 @@ def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndar
 
 def open_captioner(name: str) -> Captioner | None:
     """Returns the graphs in a captioner's folder; None if there are none that can be run and are current."""
-    return opened(name, CAPTIONER_GRAPHS, lambda: Captioner(Path(name, FOLDER), opens=open_graph))
+    return open_beside(name, CAPTIONER_GRAPHS, lambda folder: Captioner(folder / FOLDER, opens=open_graph))
 
 
 def open_text_graph(name: str) -> TextGraph | None:
     """Returns the text encoder of a dual encoder, as [`open_captioner`] returns a captioner."""
-    return opened(name, [TEXT], lambda: TextGraph(Path(name)))
+    return open_beside(name, [TEXT], TextGraph)
 
 
 def open_dual_encoder(name: str) -> tuple[ImageGraph, TextGraph] | None:
     """Returns both encoders of a dual encoder, as [`open_captioner`] returns a captioner."""
-    return opened(name, [IMAGE, TEXT], lambda: (ImageGraph(Path(name)), TextGraph(Path(name))))
+    return open_beside(name, [IMAGE, TEXT], lambda folder: (ImageGraph(folder), TextGraph(folder)))
 
 
-def opened(name: str, graphs: Iterable[str], opens: Callable[[], Any]) -> Any:
+def open_beside(name: str, graphs: Iterable[str], opens: Callable[[Path], Any]) -> Any:
+    """Returns what `opens` makes of a model's folder, or `None`, as [`open_captioner`] does."""
     try:
-        return opens() if is_current(Path(name), graphs) else None
+        return opens(Path(name)) if is_current(Path(name), graphs) else None
     except Exception:  # without ONNX Runtime, or damaged: the model itself says what is wrong, if anything is
         return None
 
@@ -182,8 +217,16 @@ def remove_old_graphs(folder: Path) -> None:
         shutil.rmtree(folder / FOLDER)
 
 
-def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: str | None = None) -> None:
-    """Writes `onnx/` of a captioner, or of a dual encoder with its fingerprint, in place of an earlier one.
+def write_graphs_beside(
+    model: Any,
+    processor: Any,
+    folder: Path,
+    *,
+    fingerprint: str | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes `onnx/` of a captioner, with the provenance of its features, or of a dual encoder, with its fingerprint,
+    in place of an earlier one.
 
     The model, of this package, reads images; it is as it was loaded from the folder, in float32 on the CPU.
     """
@@ -216,7 +259,7 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
 
     def write(target: Path) -> None:
         if fingerprint is None:
-            write_captioner_graphs(model, processor, target)
+            write_captioner_graphs(model, processor, target, provenance)
         else:
             plain = Tokenizer.from_file(str(folder / "tokenizer.json"))
             plain.no_padding()
@@ -228,6 +271,7 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
                 write_image_graph(encoder, target)
                 image = image_settings(model, processor)
             settings = {
+                "dimension": encoder.dimension,
                 "inputs": list(encoder.text_inputs(TEXTS)),
                 **write_text_graph(encoder, target),
                 "pad_token_id": tokenizer.pad_token_id,

@@ -5,8 +5,9 @@ import io
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,28 +15,30 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader
-from transformers import BaseImageProcessor
-
-from ..data import DataError, load_data, reads_files
 from ..data.annotations import coco_records
-from ..data.boxes import ImageBoxes, boxes_of_images
 from ..data.coco_files import number_at_the_end, read_json
+from ..data.errors import DataError
 from ..data.images import OwnFiles, sorted_files
-from ..data.readers import READERS
+from ..data.readers import READERS, load_data
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
+from ..io.folders import FolderLock
 from ..io.messages import ProgressDisplay, sentence, type_and_reason
-from ..models.image_processing_captioning import ImageError, least_side_of, load_image
-from ..models.processing_captioning import pad_clips
+from ..io.processes import OneProcess
+from ..models.images import ImageError, least_side_of, load_image
 from ..models.videos import frames_for
 
 if TYPE_CHECKING:
     import datasets
+    import torch
+    from accelerate import Accelerator
     from PIL.Image import Image
+    from transformers import BaseImageProcessor
+
+    from ..data.boxes import ImageBoxes
 
 
+MAX_IMAGES_PER_SHARD = 256
+MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
 MAX_NAMES = 20  # of images that cannot be read, in one error
 SKIP_ERRORS = "Images that cannot be read are left out with --skip-errors."  # end of the error for an image
 
@@ -62,7 +65,7 @@ class ImageList:
     rows: "datasets.Dataset | None" = None  # with a column `image`, `video` or `frames`, if the source is a dataset
     has_captions: bool = False  # whether every image has captions
     notes: tuple[str, ...] = ()  # sentences about images that were left out
-    boxes: tuple[ImageBoxes, ...] = ()  # of each image, if they have some
+    boxes: tuple["ImageBoxes", ...] = ()  # of each image, if they have some
 
     def __len__(self) -> int:
         return len(self.images)
@@ -74,6 +77,8 @@ class ImageList:
 
     def with_boxes(self, path: str | os.PathLike, settings: Any, skip_errors: bool = False) -> "ImageList":
         """Returns the images with their boxes in a file; see [`~hf_ngsan.data.boxes.boxes_of_images`]."""
+        from ..data.boxes import boxes_of_images
+
         boxes, notes = boxes_of_images(path, self.images, settings, skip_errors)
         return replace(self, boxes=tuple(boxes), notes=(*self.notes, *notes))
 
@@ -213,6 +218,8 @@ def check_images(parts: Iterable[Any], spec: str) -> None:
 
     Raises a DataError that names those that are missing or damaged.
     """
+    from ..data import reads_files
+
     lists = [list_rows(rows, spec) for rows in parts if reads_files(rows)]
     jobs = [(images, place) for images in lists for place in range(len(images))]
     faults: list[tuple[str, str]] = []  # names and reasons
@@ -285,7 +292,9 @@ class PreparedBatch(NamedTuple):
 
     positions: list[int]  # places of the readable images in the list
     sizes: list[tuple[int, int]]  # their widths and heights in pixels
-    inputs: dict[str, torch.Tensor]  # `pixel_values` and, if sizes differ, `pixel_mask`; empty without readable images
+    inputs: dict[
+        str, "torch.Tensor"
+    ]  # `pixel_values` and, if sizes differ, `pixel_mask`; empty without readable images
     unreadable: list[tuple[int, str]]  # place and reason of each other image
     stamps: dict[int, FileStamp]  # of the readable images by place, if they have any
     thumbnails: list[bytes]  # small JPEG images of them, if requested
@@ -293,7 +302,7 @@ class PreparedBatch(NamedTuple):
 
 def prepare_batch(
     images: ImageList,
-    image_processor: BaseImageProcessor,
+    image_processor: "BaseImageProcessor | Callable",
     change: ImageChange | None,
     thumbnail_side: int,
     positions: Sequence[int],
@@ -317,12 +326,16 @@ def prepare_batch(
         pictures[position] = picture
         stamps.update({} if stamp is None else {position: stamp})
 
-    def preprocess(*some: int) -> dict[str, torch.Tensor]:
+    def preprocess(*some: int) -> dict[str, "torch.Tensor"]:
         of_each = [pictures[position] if images.of_clips else [pictures[position]] for position in some]
         if not some:
             return {}
         found = image_processor(images=[image for of_one in of_each for image in of_one], return_tensors="pt")
-        return pad_clips(found["pixel_values"].split([*map(len, of_each)])) if images.of_clips else dict(found)
+        if not images.of_clips:
+            return dict(found)
+        from ..models.processing_captioning import pad_clips
+
+        return pad_clips(found["pixel_values"].split([*map(len, of_each)]))
 
     def readable(work: Callable[[int], Any], some: Iterable[int]) -> list[int]:
         """Returns the places whose image can be worked on; the others are unreadable."""
@@ -362,9 +375,9 @@ def prepare_batch(
 def load_batches(
     images: ImageList,
     batches: Sequence[Sequence[int]],
-    image_processor: BaseImageProcessor,
+    image_processor: "BaseImageProcessor | Callable",
     num_workers: int | None,
-    accelerator: Accelerator,
+    accelerator: "Accelerator | OneProcess",
     work: str,
     change: ImageChange | None = None,
     thumbnail_side: int = 0,
@@ -374,13 +387,39 @@ def load_batches(
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         num_workers = min(max(processors // int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes)), 1), 4)
     prepare = partial(prepare_batch, images, image_processor, change, thumbnail_side)
-    positions_of_batches: Any = batches  # any sequence is a dataset
-    loader: DataLoader = DataLoader(
-        positions_of_batches, batch_size=None, collate_fn=prepare, num_workers=num_workers if batches else 0
-    )
+    if isinstance(accelerator, OneProcess):
+        loader: Iterable[PreparedBatch] = map_ahead(prepare, batches, max(num_workers, 1))
+    else:
+        from torch.utils.data import DataLoader
+
+        positions_of_batches: Any = batches  # any sequence is a dataset
+        workers = num_workers if batches else 0
+        loader = DataLoader(positions_of_batches, batch_size=None, collate_fn=prepare, num_workers=workers)
     with ProgressDisplay(work, sum(map(len, batches)), shown=accelerator.process_index == 0) as display:
         done = 0
         for batch, positions in zip(loader, batches, strict=True):
             yield batch
             done += len(positions)
             display.update(done)
+
+
+def map_ahead(function: Callable[[Any], Any], items: Iterable[Any], num_threads: int) -> Iterator[Any]:
+    """Yields the results of a function in order, computed by threads that are at most one item each ahead."""
+    with ThreadPoolExecutor(num_threads) as pool:
+        waiting: deque[Future] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > num_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
+    """Returns a multiple of the batch size that gives processes equal shares and limits the loss of a kill."""
+    wanted = min(max(num_images // MIN_SHARDS, 1), largest)
+    return -(-wanted // batch_size) * batch_size
+
+
+def lock_of(folder: Path, work: str) -> FolderLock:
+    return FolderLock(folder, ExtractionError(f"Another {work} is writing {folder}; wait for it or choose another."))

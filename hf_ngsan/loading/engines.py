@@ -32,21 +32,21 @@ TOLERANCE = 1e-4
 logger = logging.getLogger(__name__)
 
 
-def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
+def use_engine(model: nn.Module, processor: Any, engine: str | None) -> None:
     """Lets an engine run the convolutional backbones of a model from now on, in inference.
 
     Args:
         model: a model with vision encoders, or one itself, in evaluation mode. Its weights must not change afterwards.
         processor: its processor or image processor.
-        engine: `"torch"` changes nothing; `"onnx"` takes ONNX Runtime; `"auto"` takes it if it is installed and can run
-            the backbones, else PyTorch.
+        engine: `None` and `"torch"` change nothing; `"onnx"` takes ONNX Runtime; `"auto"` takes it if it is installed
+            and can run the backbones, else PyTorch.
 
     Raises:
         ValueError: there is no such engine, it is not installed, or it cannot run or trace this model.
     """
-    if engine not in ENGINES:
+    if engine not in (None, *ENGINES):
         raise ValueError(f"There is no engine {engine!r}; choose one of {', '.join(ENGINES)}.")
-    if engine == "torch":
+    if engine in (None, "torch"):
         return
     try:
         run_backbones(model, processor)

@@ -31,7 +31,7 @@ from ..io.packaged import (
 )
 from ..loading.hub import is_of_transformers, needs_the_package, write_self_test
 from ..loading.models import ModelFolderError, auto_classes_of, find_model_folder, load_config, load_model, task_of
-from ..models.image_processing_captioning import load_image
+from ..models.images import load_image
 from ..registry import MODEL_TYPES
 from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
 from ..tasks.captioning_generation import caption_images

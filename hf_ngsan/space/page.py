@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 
 from ..data.scenes import draw_scene, make_scene
 from ..io.packaged import installed_photographs, licence_of
-from ..models.image_processing_captioning import load_image
+from ..models.images import load_image
 from ..serving.hosts import OwnHosts, host_name, listen
 from ..serving.requests import size_of
 from ..sharing.cards import code

@@ -16,7 +16,7 @@ from ..io.folders import MANIFEST, check_folder, find_folder
 from ..io.packaged import folder_of_packaged
 from ..io.shards import RECORDS, verify_shards
 from ..loading.models import ModelFolderError, count_parameters, read_config_file
-from ..models.image_processing_captioning import load_image
+from ..models.images import load_image
 from ..models.videos import read_frames
 from ..registry import MODEL_TYPES
 from ..retrieval import IndexFolder

@@ -1,0 +1,332 @@
+"""Indexes of images: written in shards, continued after a kill, and brought up to date."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..extraction.image_list import (
+    SKIP_ERRORS,
+    ExtractionError,
+    ImageList,
+    ListedImage,
+    default_images_per_shard,
+    load_batches,
+    lock_of,
+)
+from ..io import folders
+from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
+from ..io.folders import FolderLock
+from ..io.processes import OneProcess, extraction_accelerator, on_main_process
+from ..retrieval import IndexFolder, IndexFolderError, IndexKind, check_backend, open_backend
+from ..retrieval.index_folder import DESCRIPTION, IndexDescription, check_new_index, read_description
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+MAX_IMAGES_PER_SHARD = 1000  # which a killed process may have to embed again
+THUMBNAIL_SIDE = 160  # pixels of the longer side
+
+
+class ImageEncoder(NamedTuple):
+    """The part of a dual encoder, or of its graphs, that an index needs."""
+
+    image_processor: Any  # None without a vision encoder
+    dimension: int  # of an embedding
+    fingerprint: str
+    embed: Callable[[Mapping[str, Any]], np.ndarray]  # from inputs of images to float32 `(images, dimension)`
+
+
+def write_index(
+    encoder: ImageEncoder,
+    images: ImageList,
+    folder: str | Path,
+    *,
+    name: str,
+    split: str | None = None,
+    batch_size: int = 32,
+    num_workers: int | None = None,
+    images_per_shard: int | None = None,
+    skip_errors: bool = False,
+    backend: str | None = None,
+    kind: IndexKind | None = None,
+    prune: bool = False,
+    accelerator: "Accelerator | OneProcess | None" = None,
+) -> IndexFolder:
+    """Embeds images into an index, continues an index that was begun, or brings one up to date.
+
+    An index gets the images that are new, and new embeddings of files that have changed or could not be read before.
+    Images that are gone stay, those no longer listed behind the others, unless `prune` is set. The folder is replaced
+    in one step. Several processes write shards of their own, and together the index that one would write. Images that
+    cannot be read are an error, or are left out and remembered.
+
+    Args:
+        encoder: encoder of the images.
+        images: images of [`~hf_ngsan.extraction.list_images`], of a split if they are of a dataset.
+        name: folder or Hub name of the model, which a search loads.
+        num_workers, images_per_shard: as for [`~hf_ngsan.extraction.extract_features`].
+        backend, kind: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default the index's.
+        prune: whether an index loses the images that are no longer listed, or whose files are gone.
+
+    Raises:
+        IndexFolderError, ExtractionError: the folder or the model cannot be used, or an image cannot be read.
+    """
+    accelerator = accelerator or extraction_accelerator()
+    lock = lock_of(Path(os.path.realpath(folder)), "indexing")  # folders are written beside the one behind a link
+    work = Indexing(lock, images, split, batch_size, images_per_shard, skip_errors, prune)
+
+    def begin() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
+        if backend is not None:
+            check_backend(backend, kind)
+        if encoder.image_processor is None:
+            raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
+        return work.begin(name, encoder.dimension, encoder.fingerprint)
+
+    try:
+        index, missing, earlier = on_main_process(accelerator, begin)
+        work.write_shards(encoder, index, missing, earlier, num_workers, accelerator)
+        accelerator.wait_for_everyone()
+        return on_main_process(accelerator, lambda: work.publish(index, earlier, backend, kind))
+    finally:
+        lock.release()
+
+
+class Row(NamedTuple):
+    """An item of an index; its columns are width and height."""
+
+    embedding: np.ndarray
+    thumbnail: bytes | None
+    stamp: FileStamp | None
+    columns: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EarlierEmbeddings:
+    """Embeddings that an index, complete or begun, has of images that are listed again."""
+
+    index: IndexFolder
+    images: ImageList  # those listed, and behind them those of the index that are not, if these stay
+    places: dict[int, int]  # of embeddings in the index by the numbers of their images, without changed files
+    stamps: dict[int, FileStamp]  # of files, when they were embedded, by the numbers of their images
+    is_changed: bool  # whether a listed image of the index was changed, or could not be read and can be now
+
+    def rows(self, items: Iterable[int]) -> dict[int, Row]:
+        """Returns those items that the index has, by their numbers."""
+        known = [item for item in items if item in self.places]
+        places = np.array([self.places[item] for item in known], dtype=np.int64)
+        columns = [of_item for *_, of_item in self.index.items_at(places)]
+        of_places = self.index.embeddings_at(places), self.index.thumbnails_at(places), columns
+        return {
+            item: Row(embedding, thumbnail, self.stamps.get(item), columns)
+            for item, embedding, thumbnail, columns in zip(known, *of_places, strict=True)
+        }
+
+
+def earlier_embeddings(
+    folder: Path, images: ImageList, source: str, fingerprint: str, prune: bool
+) -> EarlierEmbeddings | None:
+    """Returns the embeddings that a folder has of some images; `None` if it is new or has an index of another model."""
+    if not (folder / DESCRIPTION).is_file():
+        return None
+    index = IndexFolder(folder, read_description(folder))
+    if index.description.fingerprint != fingerprint:
+        return None
+    items = {key: item for item, key in enumerate(occurrences(image.file_name for image in images.images))}
+    rows: list[tuple[int, str, FileStamp | None, list[str]]] = []
+    skipped: set[str] = set()
+    for number in index.written_shards():
+        shard = index.shard(number).read_items()
+        times: list[FileStamp | None] = [stamp for _, stamp in sorted(shard.stamps.items())]
+        times = times if len(times) == len(shard.names) else [None] * len(shard.names)
+        texts = shard.captions or [[]] * len(shard.names)
+        rows += zip(index.places(number).tolist(), shard.names, times, texts, strict=True)
+        skipped |= {name for name, _ in shard.skipped}
+    places, stamps, gone, is_changed = {}, {}, [], False
+    for key, (place, name, stamp, captions) in zip(occurrences(row[1] for row in rows), rows, strict=True):
+        item = items.get(key)
+        if item is None:
+            gone.append((place, stamp, ListedImage(-1, name, tuple(captions))))
+        elif stamp is None or not images.is_unchanged(item, stamp) or (prune and not images.is_there(item)):
+            is_changed = True
+        else:
+            places[item], stamps[item] = place, stamp
+    if rows and not places and index.description.source != source:
+        raise IndexFolderError(f"{folder} is an index of other images ({index.description.source}); name a new folder.")
+    unread = [items[name, 0] for name in skipped if (name, 0) in items and items[name, 0] not in places]
+    is_changed = is_changed or any(is_readable(images, item) for item in unread)
+    kept = [] if prune else gone
+    for item, (place, stamp, _) in enumerate(kept, len(images)):
+        places[item] = place
+        if stamp is not None:
+            stamps[item] = stamp
+    listed = replace(
+        images,
+        images=(*images.images, *(image for _, _, image in kept)),
+        has_captions=images.has_captions or any(image.captions for _, _, image in kept),
+    )
+    index.opened.clear()  # other processes open the shards themselves
+    return EarlierEmbeddings(index, listed, places, stamps, is_changed)
+
+
+def skipped_images(index: IndexFolder) -> list[tuple[str, str]]:
+    """Returns names of images that an index could not read, and the reasons, as far as its shards are written."""
+    return [(name, reason) for number in index.written_shards() for name, reason in index.shard(number).items.skipped]
+
+
+def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yields each name with the number of equal ones before it, since images may share a name."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        yield name, seen[name]
+        seen[name] += 1
+
+
+def is_readable(images: ImageList, item: int) -> bool:
+    try:
+        images.read(item)
+    except Exception:  # libraries say in many ways that an image cannot be read
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Indexing:
+    """A call of [`index_images`]: the folder's lock, and what becomes of images and folder."""
+
+    lock: FolderLock
+    images: ImageList
+    split: str | None
+    batch_size: int
+    images_per_shard: int | None
+    skip_errors: bool
+    prune: bool
+
+    @property
+    def growing(self) -> Path:
+        """The folder of an index that takes the place of another one."""
+        return self.lock.folder.with_name(f"{TEMPORARY_PREFIX}{self.lock.folder.name}.growing")
+
+    def begin(
+        self, name: str, dimension: int, fingerprint: str
+    ) -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
+        """Locks the folder; returns the index to write, its missing shards, and the embeddings that it replaces."""
+        folder, images = self.lock.folder, self.images
+        check_new_index(folder)
+        if not folder.exists():
+            folders.restore(folder)  # before the lock makes a folder of this name
+        self.lock.acquire()
+        folders.restore(folder)  # removes what a killed command has replaced
+        folders.remove(temporary_path(folder))
+        source = images.source if self.split is None else f"{images.source}, split {self.split}"
+        earlier = earlier_embeddings(folder, images, source, fingerprint, self.prune)
+        listed = images if earlier is None else earlier.images
+        default = default_images_per_shard(len(listed), self.batch_size, MAX_IMAGES_PER_SHARD)
+        description = IndexDescription(
+            model=name,
+            fingerprint=fingerprint,
+            source=source,
+            source_checksum=listed.checksum(self.split),
+            dimension=dimension,
+            num_items=len(listed),
+            items_per_shard=self.images_per_shard or default,
+        )
+        if earlier is not None and (
+            earlier.is_changed or earlier.index.description.source_checksum != description.source_checksum
+        ):
+            index = self.begin_anew(description)
+            return index, index.missing_shards(), earlier
+        folders.remove(self.growing)
+        index = IndexFolder.begin(folder, description, besides=[self.lock.name])
+        if not self.skip_errors and (skipped := skipped_images(index)):  # by an earlier command, and still unreadable
+            raise ExtractionError(f"{skipped[0][1]} {SKIP_ERRORS}")
+        return index, index.missing_shards(), None
+
+    def begin_anew(self, description: IndexDescription) -> IndexFolder:
+        """Begins an index beside another one, or continues it if it was begun with these images as they are."""
+        with suppress(IndexFolderError):  # of other images, or damaged
+            index, images = IndexFolder.begin(self.growing, description), self.images
+            stamps = index.stamps().items()
+            is_unchanged = all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images))
+            if is_unchanged and (self.skip_errors or not skipped_images(index)):  # which are read again
+                return index
+        folders.remove(self.growing)
+        return IndexFolder.begin(self.growing, description)
+
+    def publish(
+        self, index: IndexFolder, earlier: EarlierEmbeddings | None, backend: str | None, kind: IndexKind | None
+    ) -> IndexFolder:
+        """Makes a complete index searchable, and puts it in the place of the one that it replaces."""
+        folder, lock = self.lock.folder, self.lock.name
+        chosen = backend or (index if earlier is None else earlier.index).backend
+        open_backend(index, chosen, kind).add(None if earlier is None else earlier.index)
+        if chosen != index.backend:
+            index.backend = chosen
+
+        def take_over(new: Path) -> None:
+            for path in self.growing.iterdir():
+                path.rename(new / path.name)
+            with suppress(OSError):  # some file systems have no hard links
+                os.link(folder / lock, new / lock)  # the folder that takes the place is locked too
+
+        if earlier is not None:
+            folders.write_folder_atomically(folder, take_over, manifest=False)
+            folders.remove(self.growing)
+        current = index if earlier is None else IndexFolder.open(folder)
+        open_backend(current, chosen).drop_earlier()
+        return current
+
+    def write_shards(
+        self,
+        encoder: ImageEncoder,
+        index: IndexFolder,
+        missing: Sequence[int],
+        earlier: EarlierEmbeddings | None,
+        num_workers: int | None,
+        accelerator: "Accelerator | OneProcess",
+    ) -> None:
+        """Embeds this process's share of missing shards, in batches that are cut at the same places in every run."""
+        known = {} if earlier is None else earlier.places
+        images = self.images if earlier is None else earlier.images
+        batches: dict[int, list[list[int]]] = {}
+        for number in missing[accelerator.process_index :: accelerator.num_processes]:
+            items = [item for item in index.shard_items(number) if item not in known]
+            batches[number] = [
+                items[start : start + self.batch_size] for start in range(0, len(items), self.batch_size)
+            ]
+        in_order = [batch for of_shard in batches.values() for batch in of_shard]
+        workers = (num_workers, accelerator, "indexing")
+        prepared = load_batches(images, in_order, encoder.image_processor, *workers, thumbnail_side=THUMBNAIL_SIDE)
+        for number, of_shard in batches.items():
+            skipped: list[tuple[str, str]] = []
+            rows: dict[int, Row] = {} if earlier is None else earlier.rows(index.shard_items(number))
+            for batch in islice(prepared, len(of_shard)):
+                if batch.unreadable and not self.skip_errors:
+                    raise ExtractionError(f"{batch.unreadable[0][1]} {SKIP_ERRORS}")
+                skipped += [(images.images[item].file_name, reason) for item, reason in batch.unreadable]
+                if not batch.positions:
+                    continue
+                embeddings = encoder.embed(batch.inputs)
+                if not np.isfinite(embeddings).all():
+                    name = images.images[batch.positions[-1]].file_name
+                    raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
+                of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
+                for item, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
+                    rows[item] = Row(embedding, thumbnail, batch.stamps.get(item), {"width": width, "height": height})
+            rows = dict(sorted(rows.items()))
+            listed = [images.images[item] for item in rows]
+            index.write_shard(
+                number,
+                [image.file_name for image in listed],
+                np.stack([row.embedding for row in rows.values()]) if rows else np.zeros((0, encoder.dimension)),
+                skipped,
+                [row.thumbnail for row in rows.values() if row.thumbnail is not None],
+                {item: row.stamp for item, row in rows.items() if row.stamp is not None},
+                [image.captions or () for image in listed] if images.has_captions else None,
+                [row.columns for row in rows.values()],
+            )
