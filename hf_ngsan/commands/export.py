@@ -18,7 +18,7 @@ EPILOG = """examples:
 
 The folder of a captioner has captioner.py, a program that needs only NumPy and ONNX Runtime; that of a dual encoder
 takes the place of its model in other commands. Without --output, graphs are written into onnx/ of the model's folder,
-and hf-ngsan caption and search answer by them without PyTorch. The command needs the extra export."""
+and caption, search, index and extract work by them without PyTorch. The command needs the extra export."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
     comparison = export_model(options.model, **pick(options, "output", "check", "data", "split", "limit"))
     if options.output is None:
-        print(f"{Path(find_model_folder(options.model)) / 'onnx'} answers hf-ngsan caption or search without PyTorch.")
+        print(f"{Path(find_model_folder(options.model)) / 'onnx'} answers hf-ngsan commands without PyTorch.")
     elif (Path(options.output) / "captioner.py").is_file():
         print(f"{options.output} captions without this package: python {Path(options.output) / 'captioner.py'} --help")
     else:

@@ -100,8 +100,7 @@ class Captioner:
         """Encodes images, from the inputs of [`prepare`]."""
         mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
         encoded = self.encoder(inputs)
-        visual = {name: array for name, array in encoded.items() if name.startswith(("visual_keys", "visual_values"))}
-        visual |= mask
+        visual = {name: array for name, array in encoded.items() if name.startswith("visual_")} | mask
         num_images = len(visual["visual_keys_0"])
         cache = {
             f"past_{kind}_{layer}": np.zeros((num_images, 1, heads, 0, channels), dtype=np.float32)

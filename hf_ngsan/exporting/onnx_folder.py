@@ -108,8 +108,8 @@ class VisionGraph:
     def __call__(self, pixel_values: np.ndarray) -> dict[str, np.ndarray]:
         """Returns `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)`, and `attention_mask` `(B, N)` of ones."""
         encoded = self.graph({"pixel_values": pixel_values})
-        seen = {name: encoded[name] for name in ("visual_features", "visual_boxes")}
-        return {**seen, "attention_mask": np.ones(seen["visual_boxes"].shape[:2])}
+        features, boxes = encoded["features"], encoded["boxes"]
+        return {"visual_features": features, "visual_boxes": boxes, "attention_mask": np.ones(boxes.shape[:2])}
 
 
 def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndarray]:
@@ -217,14 +217,7 @@ def remove_old_graphs(folder: Path) -> None:
         shutil.rmtree(folder / FOLDER)
 
 
-def write_graphs_beside(
-    model: Any,
-    processor: Any,
-    folder: Path,
-    *,
-    fingerprint: str | None = None,
-    provenance: Mapping[str, Any] | None = None,
-) -> None:
+def write_graphs_beside(model: Any, processor: Any, folder: Path, recorded: Mapping[str, Any] | str) -> None:
     """Writes `onnx/` of a captioner, with the provenance of its features, or of a dual encoder, with its fingerprint,
     in place of an earlier one.
 
@@ -254,12 +247,13 @@ def write_graphs_beside(
     vision = model.config.vision_config
     if not vision.save_frozen_weights and not is_packaged(vision.pretrained):
         raise UnexportableError(f"Weights of the vision encoder are not in this folder but in {vision.pretrained}.")
-    if fingerprint is None and word_settings(tokenizer)["vocabulary"] is None:
+    is_captioner = not isinstance(recorded, str)
+    if is_captioner and word_settings(tokenizer)["vocabulary"] is None:
         raise UnexportableError("Its words consist of pieces; name another folder with --output.")
 
     def write(target: Path) -> None:
-        if fingerprint is None:
-            write_captioner_graphs(model, processor, target, provenance)
+        if is_captioner:
+            write_captioner_graphs(model, processor, target, recorded)
         else:
             plain = Tokenizer.from_file(str(folder / "tokenizer.json"))
             plain.no_padding()
@@ -277,7 +271,7 @@ def write_graphs_beside(
                 "pad_token_id": tokenizer.pad_token_id,
                 "special_ids": sorted({tokenizer.unk_token_id, *tokenizer.all_special_ids}),
                 "image": image,
-                "fingerprint": fingerprint,
+                "fingerprint": recorded,
             }
             write_text_atomically(target / TEXT_SETTINGS, json.dumps(settings, indent=1) + "\n")
         record_sources(folder, target)

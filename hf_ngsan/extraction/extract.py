@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 from datasets import Dataset, Features, List, Value
@@ -15,25 +15,11 @@ from ..data.boxes import ImageBoxes
 from ..data.contract import caption_features, check_row
 from ..exporting.onnx_folder import VisionGraph
 from ..io.files import FileStamp, check_place, write_text_atomically
-from ..io.folders import is_empty
-from ..io.processes import OneProcess, extraction_accelerator, on_main_process
+from ..io.folders import FolderLock, is_empty
+from ..io.processes import default_images_per_shard, extraction_accelerator, on_main_process
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
 from ..loading.provenance import described, installed_versions, provenance_difference, vision_provenance
-from .image_list import (
-    SKIP_ERRORS,
-    ExtractionError,
-    ImageChange,
-    ImageList,
-    PreparedBatch,
-    default_images_per_shard,
-    list_images,
-    load_batches,
-    lock_of,
-)
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-    from transformers import BaseImageProcessor, PreTrainedModel
+from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
 METADATA = "extraction.json"  # the provenance of the features
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
@@ -63,8 +49,8 @@ class FeatureFolder(ShardFolder):
 
 
 def extract_features(
-    model: "PreTrainedModel | VisionGraph",
-    image_processor: "BaseImageProcessor | Callable",
+    model: Any,
+    image_processor: Callable[..., Mapping[str, Any]],
     images: ImageList | str | os.PathLike,
     output: str | os.PathLike,
     *,
@@ -77,7 +63,7 @@ def extract_features(
     skip_errors: bool = False,
     change: ImageChange | None = None,
     detector: Callable[[list], Any] | None = None,
-    accelerator: "Accelerator | OneProcess | None" = None,
+    accelerator: Any = None,
 ) -> ExtractionResult:
     """Writes the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
 
@@ -102,7 +88,8 @@ def extract_features(
         detector: finds the boxes that a model of kind `"boxes"` needs, where the images have none
             ([`ImageList.with_boxes`]). It is called with a list of PIL images, and returns three lists, or a triple for
             each image in a list: its boxes `(N, 4)`, `x1, y1, x2, y2` in pixels, their scores and their labels.
-        accelerator: accelerator of the processes that share the work; made if `None`.
+        accelerator: Accelerator of the processes that share the work, made if `None`, or
+            [`~hf_ngsan.io.processes.OneProcess`].
 
     Raises:
         ExtractionError: the folder holds something else, its features or their images have changed, an image cannot be
@@ -133,7 +120,8 @@ def extract_features(
     images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
     folder, begin = FeatureFolder(output), time.perf_counter()
-    lock = lock_of(folder.path, "extraction")
+    busy = f"Another extraction is writing {folder.path}; wait for it or choose another."
+    lock = FolderLock(folder.path, ExtractionError(busy))
     if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
         raise ExtractionError(f"{name}: boxes of a file or a detector go with a vision encoder of kind boxes alone.")
     if change is not None and model.config.kind == "boxes":
@@ -213,7 +201,7 @@ def columns_of(description: Mapping) -> Features:
 
 
 def rows_of_batch(
-    model: "PreTrainedModel | VisionGraph",
+    model: Any,
     images: ImageList,
     split: str | None,
     description: Mapping,
@@ -262,9 +250,7 @@ def boxes_of_batch(
     return [of.fitted(*size, images.images[place].file_name, skip_errors) for of, size, place in known]
 
 
-def encoded(
-    model: "PreTrainedModel | VisionGraph", inputs: Mapping[str, Any], dtype: str, names: Sequence[str]
-) -> list[dict[str, Any]]:
+def encoded(model: Any, inputs: Mapping[str, Any], dtype: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Returns what a model sees of each image: `visual_features` `(N, D)` of a dtype, float32 `visual_boxes` `(N, 4)`
     unless it sees frames, and of regions `objects`, the names of their classes, and `object_scores`.
     """
@@ -287,7 +273,7 @@ def encoded(
     return of_images
 
 
-def outputs_of(model: "PreTrainedModel", inputs: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
+def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
     """Returns the outputs of a vision encoder as arrays, floats in single precision."""
     import torch
 

@@ -21,7 +21,6 @@ from ..data.errors import DataError
 from ..data.images import OwnFiles, sorted_files
 from ..data.readers import READERS, load_data
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
-from ..io.folders import FolderLock
 from ..io.messages import ProgressDisplay, sentence, type_and_reason
 from ..io.processes import OneProcess
 from ..models.images import ImageError, least_side_of, load_image
@@ -29,16 +28,11 @@ from ..models.videos import frames_for
 
 if TYPE_CHECKING:
     import datasets
-    import torch
-    from accelerate import Accelerator
     from PIL.Image import Image
-    from transformers import BaseImageProcessor
 
     from ..data.boxes import ImageBoxes
 
 
-MAX_IMAGES_PER_SHARD = 256
-MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
 MAX_NAMES = 20  # of images that cannot be read, in one error
 SKIP_ERRORS = "Images that cannot be read are left out with --skip-errors."  # end of the error for an image
 
@@ -292,9 +286,7 @@ class PreparedBatch(NamedTuple):
 
     positions: list[int]  # places of the readable images in the list
     sizes: list[tuple[int, int]]  # their widths and heights in pixels
-    inputs: dict[
-        str, "torch.Tensor"
-    ]  # `pixel_values` and, if sizes differ, `pixel_mask`; empty without readable images
+    inputs: dict[str, Any]  # `pixel_values` and, if sizes differ, `pixel_mask`; empty without readable images
     unreadable: list[tuple[int, str]]  # place and reason of each other image
     stamps: dict[int, FileStamp]  # of the readable images by place, if they have any
     thumbnails: list[bytes]  # small JPEG images of them, if requested
@@ -302,7 +294,7 @@ class PreparedBatch(NamedTuple):
 
 def prepare_batch(
     images: ImageList,
-    image_processor: "BaseImageProcessor | Callable",
+    image_processor: Callable[..., Mapping[str, Any]],
     change: ImageChange | None,
     thumbnail_side: int,
     positions: Sequence[int],
@@ -326,7 +318,7 @@ def prepare_batch(
         pictures[position] = picture
         stamps.update({} if stamp is None else {position: stamp})
 
-    def preprocess(*some: int) -> dict[str, "torch.Tensor"]:
+    def preprocess(*some: int) -> dict[str, Any]:
         of_each = [pictures[position] if images.of_clips else [pictures[position]] for position in some]
         if not some:
             return {}
@@ -375,9 +367,9 @@ def prepare_batch(
 def load_batches(
     images: ImageList,
     batches: Sequence[Sequence[int]],
-    image_processor: "BaseImageProcessor | Callable",
+    image_processor: Callable[..., Mapping[str, Any]],
     num_workers: int | None,
-    accelerator: "Accelerator | OneProcess",
+    accelerator: Any,
     work: str,
     change: ImageChange | None = None,
     thumbnail_side: int = 0,
@@ -413,13 +405,3 @@ def map_ahead(function: Callable[[Any], Any], items: Iterable[Any], num_threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
-    """Returns a multiple of the batch size that gives processes equal shares and limits the loss of a kill."""
-    wanted = min(max(num_images // MIN_SHARDS, 1), largest)
-    return -(-wanted // batch_size) * batch_size
-
-
-def lock_of(folder: Path, work: str) -> FolderLock:
-    return FolderLock(folder, ExtractionError(f"Another {work} is writing {folder}; wait for it or choose another."))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MESSAGES = "HF_NGSAN_MESSAGES"  # environment variable: the folder in which each process leaves its error
 SECONDS_BETWEEN_LOOKS = 0.2
+MAX_IMAGES_PER_SHARD = 256
+MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
 SECONDS_TO_END = 2.0  # after one of them has failed
 
 
@@ -122,6 +124,12 @@ def on_main_process(accelerator: "Accelerator | OneProcess", work: Callable[[], 
 
         broadcast_object_list(results)
     return results[0]
+
+
+def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
+    """Returns a multiple of the batch size that gives processes equal shares and limits the loss of a kill."""
+    wanted = min(max(num_images // MIN_SHARDS, 1), largest)
+    return -(-wanted // batch_size) * batch_size
 
 
 def leave_process_group() -> None:

@@ -48,7 +48,8 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             if least_side is not None:
                 image.draft(None, (2 * least_side, 2 * least_side))  # of JPEG alone; other formats have no scales
             found = upright_rgb(image)
-            found = found.copy() if found is image else found  # without the file
+            if found is image and least_side is None:
+                found = found.copy()  # without the file's format and name
             if image.size != size:
                 found.info["full size"] = size if found.size == image.size else size[::-1]  # turned upright
             return found

@@ -55,12 +55,12 @@ def export_model(
     model: Any
     model, processor = load_model(name, task)
     if output is None:
-        recorded: dict[str, Any] = {}
+        recorded: Any = {}
         if task == "retrieval":
-            recorded["fingerprint"] = model_fingerprint(model, processor)
+            recorded = model_fingerprint(model, processor)
         elif reads_images(model.config):
-            recorded["provenance"] = vision_provenance(model.base_model.vision, processor.image_processor)
-        write_graphs_beside(model.float(), processor, folder, **recorded)
+            recorded = vision_provenance(model.base_model.vision, processor.image_processor)
+        write_graphs_beside(model.float(), processor, folder, recorded)
         return None
     rows = None
     if check:

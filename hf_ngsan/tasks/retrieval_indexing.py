@@ -7,28 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..extraction.image_list import (
-    SKIP_ERRORS,
-    ExtractionError,
-    ImageList,
-    ListedImage,
-    default_images_per_shard,
-    load_batches,
-    lock_of,
-)
+from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageList, ListedImage, load_batches
 from ..io import folders
 from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ..io.folders import FolderLock
-from ..io.processes import OneProcess, extraction_accelerator, on_main_process
+from ..io.processes import default_images_per_shard, extraction_accelerator, on_main_process
 from ..retrieval import IndexFolder, IndexFolderError, IndexKind, check_backend, open_backend
 from ..retrieval.index_folder import DESCRIPTION, IndexDescription, check_new_index, read_description
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 MAX_IMAGES_PER_SHARD = 1000  # which a killed process may have to embed again
 THUMBNAIL_SIDE = 160  # pixels of the longer side
@@ -57,7 +46,7 @@ def write_index(
     backend: str | None = None,
     kind: IndexKind | None = None,
     prune: bool = False,
-    accelerator: "Accelerator | OneProcess | None" = None,
+    accelerator: Any = None,
 ) -> IndexFolder:
     """Embeds images into an index, continues an index that was begun, or brings one up to date.
 
@@ -73,24 +62,27 @@ def write_index(
         num_workers, images_per_shard: as for [`~hf_ngsan.extraction.extract_features`].
         backend, kind: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default the index's.
         prune: whether an index loses the images that are no longer listed, or whose files are gone.
+        accelerator: Accelerator of the processes that share the work, or [`~hf_ngsan.io.processes.OneProcess`].
 
     Raises:
         IndexFolderError, ExtractionError: the folder or the model cannot be used, or an image cannot be read.
     """
     accelerator = accelerator or extraction_accelerator()
-    lock = lock_of(Path(os.path.realpath(folder)), "indexing")  # folders are written beside the one behind a link
-    work = Indexing(lock, images, split, batch_size, images_per_shard, skip_errors, prune)
+    place = Path(os.path.realpath(folder))  # folders are written beside the one behind a link
+    lock = FolderLock(place, ExtractionError(f"Another indexing is writing {place}; wait for it or choose another."))
+    settings = (split, batch_size, images_per_shard, skip_errors, prune, num_workers, accelerator)
+    work = Indexing(lock, encoder, name, images, *settings)
 
     def begin() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         if backend is not None:
             check_backend(backend, kind)
         if encoder.image_processor is None:
             raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
-        return work.begin(name, encoder.dimension, encoder.fingerprint)
+        return work.begin()
 
     try:
         index, missing, earlier = on_main_process(accelerator, begin)
-        work.write_shards(encoder, index, missing, earlier, num_workers, accelerator)
+        work.write_shards(index, missing, earlier)
         accelerator.wait_for_everyone()
         return on_main_process(accelerator, lambda: work.publish(index, earlier, backend, kind))
     finally:
@@ -200,21 +192,23 @@ class Indexing:
     """A call of [`index_images`]: the folder's lock, and what becomes of images and folder."""
 
     lock: FolderLock
+    encoder: ImageEncoder
+    name: str  # of the model
     images: ImageList
     split: str | None
     batch_size: int
     images_per_shard: int | None
     skip_errors: bool
     prune: bool
+    num_workers: int | None
+    accelerator: Any
 
     @property
     def growing(self) -> Path:
         """The folder of an index that takes the place of another one."""
         return self.lock.folder.with_name(f"{TEMPORARY_PREFIX}{self.lock.folder.name}.growing")
 
-    def begin(
-        self, name: str, dimension: int, fingerprint: str
-    ) -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
+    def begin(self) -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         """Locks the folder; returns the index to write, its missing shards, and the embeddings that it replaces."""
         folder, images = self.lock.folder, self.images
         check_new_index(folder)
@@ -224,15 +218,15 @@ class Indexing:
         folders.restore(folder)  # removes what a killed command has replaced
         folders.remove(temporary_path(folder))
         source = images.source if self.split is None else f"{images.source}, split {self.split}"
-        earlier = earlier_embeddings(folder, images, source, fingerprint, self.prune)
+        earlier = earlier_embeddings(folder, images, source, self.encoder.fingerprint, self.prune)
         listed = images if earlier is None else earlier.images
         default = default_images_per_shard(len(listed), self.batch_size, MAX_IMAGES_PER_SHARD)
         description = IndexDescription(
-            model=name,
-            fingerprint=fingerprint,
+            model=self.name,
+            fingerprint=self.encoder.fingerprint,
             source=source,
             source_checksum=listed.checksum(self.split),
-            dimension=dimension,
+            dimension=self.encoder.dimension,
             num_items=len(listed),
             items_per_shard=self.images_per_shard or default,
         )
@@ -281,18 +275,11 @@ class Indexing:
         open_backend(current, chosen).drop_earlier()
         return current
 
-    def write_shards(
-        self,
-        encoder: ImageEncoder,
-        index: IndexFolder,
-        missing: Sequence[int],
-        earlier: EarlierEmbeddings | None,
-        num_workers: int | None,
-        accelerator: "Accelerator | OneProcess",
-    ) -> None:
+    def write_shards(self, index: IndexFolder, missing: Sequence[int], earlier: EarlierEmbeddings | None) -> None:
         """Embeds this process's share of missing shards, in batches that are cut at the same places in every run."""
         known = {} if earlier is None else earlier.places
         images = self.images if earlier is None else earlier.images
+        encoder, accelerator = self.encoder, self.accelerator
         batches: dict[int, list[list[int]]] = {}
         for number in missing[accelerator.process_index :: accelerator.num_processes]:
             items = [item for item in index.shard_items(number) if item not in known]
@@ -300,7 +287,7 @@ class Indexing:
                 items[start : start + self.batch_size] for start in range(0, len(items), self.batch_size)
             ]
         in_order = [batch for of_shard in batches.values() for batch in of_shard]
-        workers = (num_workers, accelerator, "indexing")
+        workers = (self.num_workers, accelerator, "indexing")
         prepared = load_batches(images, in_order, encoder.image_processor, *workers, thumbnail_side=THUMBNAIL_SIDE)
         for number, of_shard in batches.items():
             skipped: list[tuple[str, str]] = []
