@@ -533,7 +533,7 @@ def contrastive(bench: Bench) -> None:
 
 
 def search(bench: Bench) -> None:
-    """Compares the exact ten nearest of a million embeddings on the device with usearch on the CPU."""
+    """Measures the exact ten nearest of a million embeddings."""
     number, dimension, queries = (1000, 16, 10) if bench.tiny else (1_000_000, 256, 100)
     random = np.random.default_rng(0)
     centres = random.standard_normal((1000, dimension), dtype=np.float32)
@@ -552,27 +552,6 @@ def search(bench: Bench) -> None:
             )
         }
         bench.compare(makers, "fp32", count, "queries", count=False)
-    with bench.recorded_failure("usearch"):
-        from usearch.index import Index
-
-        index = Index(ndim=dimension, metric="ip", dtype="f16", expansion_search=128)
-        started_at, added = time.monotonic(), 0
-        while added < number and bench.time_left() > 4:
-            part = np.arange(added, min(added + number // 20, number))
-            index.add(part, stored[part], threads=WORKERS)
-            added += len(part)
-        built = time.monotonic() - started_at
-        exact = (wanted @ table[:added].T).topk(10).indices.tolist()
-        seconds, hits = [], 0
-        for query, right in zip(asked, exact, strict=True):
-            started_at = time.perf_counter()
-            keys = index.search(query, 10).keys
-            seconds.append(time.perf_counter() - started_at)
-            hits += len({*keys.tolist()} & {*right})
-        bench.report(
-            f"usearch on the CPU, {added} vectors, 1 at once", Timing(seconds), precision="fp16", unit="queries"
-        )
-        bench.note("usearch", seconds_to_build=built, threads=WORKERS, recall_at_10=hits / 10 / queries)
 
 
 # Captioners of transformers

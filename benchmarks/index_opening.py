@@ -1,8 +1,8 @@
-"""Time and bytes read until the first hit of a search index, each in a process of its own.
+"""Time and bytes read until the first hit of a search index, in a process of its own.
 
     python benchmarks/index_opening.py --folder /tmp/index
 
-An index of random embeddings and thumbnails is made, unless it is there. Before each search its files are evicted from
+An index of random embeddings and thumbnails is made, unless it is there. Before the search its files are evicted from
 the operating system's cache, so that `/proc/self/io` counts what comes from the disk, memory-mapped files and the
 system's reading ahead included.
 """
@@ -19,14 +19,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from hf_ngsan.retrieval import IndexDescription, IndexFolder, open_backend, search
+from hf_ngsan.retrieval import IndexDescription, IndexFolder, search
 
 ITEMS_PER_SHARD = 1000
 THUMBNAIL_SIDE = 160
 
 
 def make_index(folder: Path, num_images: int, dimension: int) -> None:
-    """Writes an index whose graph is made last; what is there already stays."""
+    """Writes an index; shards that are there already stay."""
     description = IndexDescription("none", "random", "nowhere", "random", dimension, num_images, ITEMS_PER_SHARD)
     index = IndexFolder.begin(folder, description)
     file = io.BytesIO()
@@ -39,7 +39,6 @@ def make_index(folder: Path, num_images: int, dimension: int) -> None:
         stamps = {item: (6_000, 1_700_000_000_000_000_000 + item, f"{item:064x}") for item in items}
         names = [f"{item:012d}.jpg" for item in items]
         index.write_shard(number, names, vectors, thumbnails=[file.getvalue()] * len(items), stamps=stamps)
-    open_backend(IndexFolder.open(folder), "usearch").add()
 
 
 def evict(folder: Path) -> None:
@@ -57,16 +56,14 @@ def bytes_read() -> dict[str, int]:
     return {name: int(number) for name, number in (line.split(": ") for line in lines)}
 
 
-def first_hit(folder: Path, backend: str) -> None:
+def first_hit(folder: Path) -> None:
     """Prints what the first search in this process takes, as JSON."""
     index = IndexFolder.open(folder)
     queries = np.zeros((1, index.description.dimension), np.float32)
     queries[0, 0] = 1.0
-    if backend == "usearch":
-        import usearch.index  # noqa: F401 - its import is no part of a search
     evict(folder)
     before, begin = bytes_read(), time.perf_counter()
-    [hits] = search(IndexFolder.open(folder), queries, 5, backend)
+    [hits] = search(IndexFolder.open(folder), queries, 5)
     seconds, after = time.perf_counter() - begin, bytes_read()
     found = {"seconds": round(seconds, 2), "from_disk": after["read_bytes"] - before["read_bytes"]}
     print(json.dumps({**found, "by_read": after["rchar"] - before["rchar"], "hits": [hit.name for hit in hits]}))
@@ -77,19 +74,18 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="of the index")
     parser.add_argument("--images", type=int, default=100_000)
     parser.add_argument("--dimension", type=int, default=256)
-    parser.add_argument("--backend", choices=["exact", "usearch"], help="search once, in this process")
+    parser.add_argument("--search", action="store_true", help="search once, in this process")
     options = parser.parse_args()
-    if options.backend:
-        first_hit(options.folder, options.backend)
+    if options.search:
+        first_hit(options.folder)
         return
     make_index(options.folder, options.images, options.dimension)
-    for pattern in ("shard-*/embeddings.npy", "shard-*/items.json", "shard-*/thumbnails.zip", "usearch/*"):
+    for pattern in ("shard-*/embeddings.npy", "shard-*/items.json", "shard-*/thumbnails.zip"):
         print(f"{pattern:24} {sum(file.stat().st_size for file in options.folder.glob(pattern)) / 1e6:8.1f} MB")
-    for backend in ("exact", "usearch"):
-        command = [sys.executable, __file__, "--folder", str(options.folder), "--backend", backend]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        told = f"{found['from_disk'] / 1e6:.1f} MB from the disk, {found['by_read'] / 1e6:.1f} MB by read()"
-        print(f"{backend:8} first hit after {found['seconds']:.2f} s, {told}")
+    command = [sys.executable, __file__, "--folder", str(options.folder), "--search"]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    told = f"{found['from_disk'] / 1e6:.1f} MB from the disk, {found['by_read'] / 1e6:.1f} MB by read()"
+    print(f"first hit after {found['seconds']:.2f} s, {told}")
 
 
 if __name__ == "__main__":

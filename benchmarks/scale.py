@@ -11,8 +11,8 @@ import argparse
 
 CELLS, CHANNELS, HALF = 121, 352, 2
 """Of EfficientNet-Lite2 at 352 pixels; bytes of float16."""
-CAPTION_BYTES, THUMBNAIL_BYTES, GRAPH_BYTES = 60, 7_500, 320
-"""A caption with its score; a thumbnail of 160 pixels (754 MB for 100,000); links of usearch for an embedding."""
+CAPTION_BYTES, THUMBNAIL_BYTES = 60, 7_500
+"""A caption with its score; a thumbnail of 160 pixels (754 MB for 100,000)."""
 UNITS = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
 
 
@@ -52,7 +52,6 @@ def plan(options: argparse.Namespace) -> dict[str, list[str]]:
         "captions": sizes(CAPTION_BYTES),
         "thumbnails": sizes(THUMBNAIL_BYTES),
         "embeddings in float16": sizes(options.dimension * HALF),
-        "graph of embeddings in 8 bits": sizes(options.dimension + GRAPH_BYTES),
         "embeddings of one bit a dimension": sizes(options.dimension / 8),
     }
 

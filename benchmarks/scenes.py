@@ -3,11 +3,12 @@
     python benchmarks/scenes.py
     python benchmarks/scenes.py --variants SAN NG-SAN "NG-SAN signed" --checkpoints checkpoints  # the packaged ones
 
-A seed is that of the scenes and of the weights. Each run is a process with one CPU thread, trained by the demo's
-config. A run that is finished is skipped, one that was stopped is resumed, so the command can be repeated.
+A seed is that of the scenes and of the weights. Each run is a process with one CPU thread. A run that is finished is
+skipped, one that was stopped is resumed, so the command can be repeated.
 """
 
 import argparse
+import json
 import os
 import statistics
 from concurrent.futures import ProcessPoolExecutor
@@ -16,22 +17,26 @@ from pathlib import Path
 
 from flickr8k_checkpoint import config_anywhere, write_files
 
-from hf_ngsan.demo.training import (
-    CHANCE,
-    SEARCH,
-    VARIANTS,
-    read_scores,
-    scenes_config,
-    train_and_score,
-)
+from hf_ngsan.demo.page import CHANCE
+from hf_ngsan.io.files import write_text_atomically
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
-from hf_ngsan.loading.models import load_captioner, quiet_loading
+from hf_ngsan.io.processes import make_accelerator
+from hf_ngsan.loading.models import load_captioner, load_model, quiet_loading
 from hf_ngsan.reproduction import folder_name
 from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, fingerprints_of
-from hf_ngsan.tasks import CaptioningTask
+from hf_ngsan.tasks import CaptioningTask, load_training_config, train
+from hf_ngsan.tasks.registry import task_class_of
 from hf_ngsan.training.task import Evaluation
 
-MODELS = [name for name in VARIANTS if name != SEARCH]
+VARIANTS = {
+    "SAN": ("ngsan/scenes", {"query_norm": None, "geometric_bias": []}),
+    "N-SAN": ("ngsan/scenes", {"geometric_bias": []}),
+    "G-SAN": ("ngsan/scenes", {"query_norm": None}),
+    "NG-SAN": ("ngsan/scenes", {}),
+    "NG-SAN signed": ("ngsan/scenes", {"geometry_features": "signed"}),
+    "from pixels": ("spatial_captioner/scenes", {}),
+}
+"""The packaged training config of each model, and changes to its section `model`."""
 COLUMNS = {
     "CIDEr-D": ("cider_d", "{:.2f}"),
     "BLEU-4": ("bleu_4", "{:.3f}"),
@@ -77,7 +82,7 @@ LIMITS = "It knows twelve relations, six colours and four shapes, and nothing el
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/scenes"), metavar="DIR", help="(%(default)s)")
-    parser.add_argument("--variants", nargs="+", default=MODELS, choices=MODELS, metavar="NAME", help="(all)")
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME", help="(all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
     parser.add_argument(
@@ -93,10 +98,30 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def score(variant: str, seed: int, output: Path) -> dict[str, float]:
-    """Returns scores of one run, read if they are there, else trained for and measured."""
-    config = scenes_config(variant, output / f"{folder_name(variant)}-{seed}", seed, {"training": {"num_threads": 1}})
-    with quiet_loading():
-        return read_scores(config) or train_and_score(config)
+    """Returns scores of one run on the test scenes, read if they are there, else trained for and measured."""
+    name, changes = VARIANTS[variant]
+    packaged = load_training_config(name)
+    sections = packaged.to_dict()
+    sections["model"] |= changes
+    sections["data"]["spec"] = f"{packaged.data.spec.rpartition(',seed=')[0]},seed={seed}"
+    sections["training"] |= {
+        "seed": seed,
+        "output_dir": str(output / f"{folder_name(variant)}-{seed}"),
+        "num_threads": 1,
+    }
+    config = packaged.from_dict(sections)
+    file = config.output_dir / "scores.json"
+    if not file.is_file():
+        with quiet_loading():
+            result = train(config, resume=True)
+            task, accelerator = task_class_of(config.model)(config), make_accelerator()
+            model, processor = load_model(result.best_dir)
+            rows = task.evaluation_rows(model, processor, task.load_rows("test"))
+            evaluation = task.evaluate_all(model.to(accelerator.device), processor, rows, accelerator)
+        evaluation.save(config.output_dir / "captions.json")
+        scores = {**evaluation.scores, "training_seconds": sum(entry["seconds"] for entry in result.history)}
+        write_text_atomically(file, json.dumps(scores, indent=2) + "\n")
+    return json.loads(file.read_text())
 
 
 def table(scores: dict[str, list[dict[str, float]]], columns: dict[str, tuple[str, str]] = COLUMNS) -> str:

@@ -1,7 +1,7 @@
 """Geometry-aware image captioning and image-text retrieval for Hugging Face transformers.
 
-Importing the package registers its models with transformers' Auto classes and pipelines. The command line alone, which
-answers much without torch, registers them when it loads a model.
+Importing the package registers its models with transformers' Auto classes and pipelines. The command line registers
+them only when it loads a model, because many of its commands do not need torch.
 """
 
 from lazy_loader import attach_stub

@@ -1,7 +1,8 @@
-"""The command line `hf-ngsan`: finds the module of a command, parses its arguments, runs it, and reports errors.
+"""The command line `hf-ngsan`: finds the module of a command, parses its arguments, runs it and reports errors.
 
-Every error is one line on the standard error, with exit code 2 if a user can fix it, or with its type and exit code 1.
-Importing the modules of all commands is quick, since each imports what it needs in its `run`.
+Every error is printed as one line on stderr. The exit code is 2 if a user can fix the error; otherwise it is 1 and the
+line starts with the type of the exception. Importing all command modules is quick, because each of them imports slow
+libraries in its `run`.
 """
 
 import argparse
@@ -27,32 +28,32 @@ from .visualization import MissingPlotsError
 GROUPS = {
     "caption and search": ("demo", "caption", "answer", "translate", "index", "search", "explain", "models"),
     "train and evaluate": (
-        *("configs", "train", "evaluate", "score", "reproduce", "average", "calibrate", "attach-vision", "audit"),
+        *("configs", "train", "evaluate", "score", "reproduce", "calibrate", "attach-vision", "audit"),
         "visualness",
     ),
     "data": ("datasets", "extract", "convert", "references", "inspect"),
     "share": ("push", "export", "serve", "app"),
 }
-"""The commands, by their use."""
+"""The commands, grouped by their use."""
 COMMANDS = {
     name: "demo" if name == "demo" else f"commands.{name.replace('-', '_')}"
     for names in GROUPS.values()
     for name in names
 }
-"""Modules of all commands. Each has `SUMMARY`, whose first line describes it in the list of commands, `EPILOG`,
-`add_arguments(parser)` and `run(options)`, which returns an exit code or None. One with `--num-processes` also has
-`check(options)`, which finds mistakes before several processes start."""
+"""Modules of all commands. Each has `SUMMARY` (its first line is shown in the list of commands), `EPILOG`,
+`add_arguments(parser)` and `run(options)`, which returns an exit code or None. A command with `--num-processes` also
+has `check(options)`, which finds mistakes before the processes start."""
 ENVIRONMENT = {
-    # libraries send nothing but what a command is about
+    # libraries send no telemetry
     **dict.fromkeys(("HF_HUB_DISABLE_TELEMETRY", "DISABLE_SAFETENSORS_CONVERSION", "ORT_DISABLE_TELEMETRY"), "1"),
-    # PyTorch's threads sleep while they wait for one another: spinning would burn a busy machine (docs/speed.md)
+    # PyTorch's threads sleep while they wait; spinning would slow down a busy machine (docs/speed.md)
     "OMP_WAIT_POLICY": "PASSIVE",
 }
-"""Environment variables, set before the libraries are imported that read them; a user's values win."""
+"""Environment variables, set before the libraries that read them are imported; values of the user take precedence."""
 PROGRAM = "hf-ngsan"
 LISTED = "; --help lists them"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
-OUT_OF_MEMORY = """Memory has run out; use a smaller --batch-size (train: more training.gradient_accumulation_steps, \
+OUT_OF_MEMORY = """Out of memory; use a smaller --batch-size (train: more training.gradient_accumulation_steps, \
 a lower evaluation.batch_size), or end other programs."""
 DESCRIPTION = "Geometry-aware image captioning and image-text retrieval."
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
@@ -74,13 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
     try:
-        if common.modules:  # which may use what `import hf_ngsan` brings
+        if common.modules:  # these modules may use what `import hf_ngsan` registers
             register()
         for name in common.modules:
             import_user_module(name, "--import")
         options = parse(rest)
         options.modules = common.modules
-        data = getattr(options, "data", None) or []  # whose mistakes are told before a model is loaded
+        data = getattr(options, "data", None) or []  # its mistakes are reported before a model is loaded
         for spec in [data] if isinstance(data, str) else data:
             parse_spec(spec, find_reader(spec))
         if hasattr(options, "num_processes"):
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.command.run(options) or 0
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output, such as head, has had enough
+    except BrokenPipeError:  # the program that reads the output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -109,25 +110,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Lets glibc keep freed tensors for the next ones; it would give them back to the system at each operation."""
+    """Makes glibc reuse the memory of freed tensors; by default it returns it to the system after each operation."""
     with suppress(OSError, AttributeError, TypeError):  # another C library
         for parameter in (-1, -3):  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
             ctypes.CDLL(None).mallopt(parameter, 2**31 - 1)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parses a command line; unlike argparse, it takes images, a query and key=value behind options too."""
+    """Parses a command line; unlike argparse, it accepts images, a query and key=value after options too."""
     before = list(takewhile(lambda word: word.startswith("-"), arguments))
     words = arguments[len(before) :]
     if before or not words:
-        parser_of_commands().parse(before)  # which ends with the help, the version or an error
+        parser_of_commands().parse(before)  # this prints the help, the version or an error, and exits
     if words[0] not in COMMANDS:
         parser_of_commands().error(f"unknown command {words[0]!r:.60}{did_you_mean(words[0], COMMANDS, LISTED)}")
     return parser_of(words[0]).parse(words[1:])
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Reports an unknown option, with a similar name, before missing arguments, which may stand among options."""
+    """Parser that reports unknown options, with a similar name, first; positional arguments may follow options."""
 
     def __init__(self, **settings: Any) -> None:
         layout = argparse.RawDescriptionHelpFormatter
@@ -135,7 +136,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse(self, words: list[str]) -> argparse.Namespace:
         self.check_options(words)
-        return self.parse_args(words) if "--" in words else self.parse_intermixed_args(words)  # which loses it
+        return self.parse_args(words) if "--" in words else self.parse_intermixed_args(words)  # this one drops "--"
 
     def check_options(self, words: Sequence[str]) -> None:
         known = self._option_string_actions
@@ -144,14 +145,14 @@ class CommandParser(argparse.ArgumentParser):
             if word == "--":
                 break
             is_option = word[:1] == "-" and word != "-" and " " not in word and not NUMBER.fullmatch(word)
-            if is_option and not any(option.startswith(name) for option in known):  # argparse completes beginnings
+            if is_option and not any(option.startswith(name) for option in known):  # argparse accepts prefixes
                 takes_keys = self.get_default("overrides") is not None
                 keys = "; keys of the training config have no hyphens: section.key=value" if takes_keys else ""
                 self.error(f"unknown option {name!r:.60}{did_you_mean(name, known, LISTED)}{keys}")
 
 
 def parser_of_commands() -> CommandParser:
-    """Returns the parser of `hf-ngsan` without a command, whose help lists them."""
+    """Returns the parser of `hf-ngsan` without a command; its help lists the commands."""
     lines = [DESCRIPTION, ""]
     for group, names in GROUPS.items():
         summaries = {name: import_module(f"hf_ngsan.{COMMANDS[name]}").SUMMARY.splitlines()[0] for name in names}
@@ -174,7 +175,7 @@ def parser_of(name: str) -> CommandParser:
 
 
 def common_parser() -> argparse.ArgumentParser:
-    """Returns the parser of all commands' options, parsed first: `--import` registers what other arguments name."""
+    """Returns the parser of the options of all commands; it runs first, because `--import` may register other names."""
     parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument(
         "--import",

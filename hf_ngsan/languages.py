@@ -1,8 +1,8 @@
-"""Words and characters of any language, as vocabularies, metrics and fingerprints count them.
+"""Splits text of any language into words or characters, for vocabularies, metrics and fingerprints.
 
-English keeps the rules of its field, such as the Penn Treebank tokenizer of the COCO evaluation in metrics. Elsewhere
-words are those of Unicode (UAX 29): runs of letters between spaces, and of katakana; single characters in Chinese, Thai
-and the rest of Japanese.
+English follows the rules of the field, such as the Penn Treebank tokenizer of the COCO evaluation for metrics. Other
+languages use Unicode words (UAX 29): runs of letters between spaces and runs of katakana; Chinese, Thai and the rest of
+Japanese are split into single characters.
 
 ```python
 segment("Ein Hund, 3.5 kg")  # ["ein", "hund", "3.5", "kg"]
@@ -18,19 +18,19 @@ from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 ENGLISH = "en"
 Units = Literal["words", "characters"]
 UNITS = ("words", "characters", "subwords")
-"""What captions can be divided into for a vocabulary; metrics count words or characters."""
+"""Units into which a vocabulary can split captions; metrics count words or characters."""
 TURKIC = ("tr", "az")
-"""Languages whose capital letters of i and ı are İ and I."""
+"""Languages in which the capital letters of i and ı are İ and I."""
 
 CONTENT = r"\p{L}\p{M}\p{N}\p{So}"
-"""Letters, their marks, digits, and symbols such as emoji: what a word has, and punctuation has not."""
+"""Letters, their marks, digits, and symbols such as emoji: these occur in words but not in punctuation."""
 SKIN_TONES = "\U0001f3fb-\U0001f3ff"
 INVISIBLE = "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
 """Soft hyphens, and marks of the direction of text; not the joiners within words and emoji."""
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 """Letters of scripts without spaces between words."""
 FINAL_SIGMA = Regex(r"(?<=[\p{L}\p{M}])σ(?!'?[\p{L}\p{M}])")
-"""A sigma that ends a word, where lower case is ς."""
+"""A sigma at the end of a word; its lower case is ς."""
 
 
 @cache
@@ -51,7 +51,7 @@ def plain(language: str = ENGLISH) -> normalizers.Normalizer:
 
 @cache
 def without_punctuation(language: str = ENGLISH) -> normalizers.Normalizer:
-    """Returns the normalizer for tokens of characters: punctuation not within words or numbers becomes a space."""
+    """Returns the normalizer for character tokens: punctuation outside of words and numbers becomes a space."""
     return normalizers.Sequence(
         [
             plain(language),
@@ -75,7 +75,7 @@ CHARACTERS = pre_tokenizers.Split(Regex(r"\X"), "isolated")
 def segment(text: str, units: Units = "words", language: str = ENGLISH) -> list[str]:
     """Returns the words (UAX 29) or the characters (grapheme clusters) of a text, in lower case, without punctuation.
 
-    Spaces are no characters here: they say nothing in scripts that have none. The language says what lower case is.
+    Spaces do not count as characters. The language determines how letters are lower-cased.
     """
     if units == "words":
         return [word for word, _ in WORDS.pre_tokenize_str(plain(language).normalize_str(text))]
@@ -84,7 +84,7 @@ def segment(text: str, units: Units = "words", language: str = ENGLISH) -> list[
 
 
 def joining_words() -> decoders.Decoder:
-    """Returns the decoder that puts spaces between words, but not beside those of scripts without spaces."""
+    """Returns the decoder that puts spaces between words, but none next to words of scripts without spaces."""
     return decoders.Sequence(
         [
             decoders.Replace(Regex("^"), " "),
@@ -96,7 +96,7 @@ def joining_words() -> decoders.Decoder:
 
 
 def language_of(tokenizer: Any) -> str:
-    """Returns the language of the captions that a tokenizer was made for; English if it does not say."""
+    """Returns the language of the captions that a tokenizer was made for; English if the tokenizer names none."""
     return getattr(tokenizer, "init_kwargs", {}).get("language") or ENGLISH
 
 

@@ -1,13 +1,13 @@
-"""Models as callables over batches of columns: for `map_batches` of Ray Data, or `map(batched=True)` of datasets.
+"""Models as callables over batches of columns, for `map_batches` of Ray Data or `map(batched=True)` of datasets.
 
 ```python
 photos = ray.data.read_binary_files("s3://bucket/photos", include_paths=True)
 photos.map_batches(Captioner, batch_size=64, concurrency=8, num_gpus=1).write_parquet("s3://bucket/captions")
 ```
 
-Each class loads its model once, when it is made. The column of images has what
-[`~hf_ngsan.models.image_processing_captioning.load_image`] reads: bytes of files, paths, arrays, PIL images. It is left
-out of the result; other columns stay. An unreadable image has the reason in the column `error`, else nulls.
+Each object loads its model once, in its constructor. The image column has anything that
+[`~hf_ngsan.models.image_processing_captioning.load_image`] reads: bytes of files, paths, arrays or PIL images. The
+result has all columns but this one. The row of an unreadable image has the reason in the column `error`, and nulls.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ def device() -> str:
 
 
 class OfImages(ABC):
-    """Base of the classes: reads the images in a column and adds the model's columns, of these Arrow types."""
+    """Base class: reads the images in a column and adds the columns of the model, with these Arrow types."""
 
     def __init__(self, column: str, types: Mapping[str, pa.DataType]) -> None:
         self.column, self.types = column, types
@@ -49,7 +49,7 @@ class OfImages(ABC):
             try:
                 images.append(load_image(source))
                 errors.append(None)
-            except Exception as error:  # libraries say in many ways that an image cannot be read
+            except Exception as error:  # libraries raise many exceptions for unreadable images
                 errors.append(one_sentence(error))
         added = self.of_images(images) if images else {}
         for name, kind in self.types.items():
@@ -65,14 +65,14 @@ class OfImages(ABC):
 class ImageEncoder(OfImages):
     """Adds `visual_features (N, D)`, `visual_boxes (N, 4)`, `width` and `height`: rows of the feature contract.
 
-    Where there is a column `path` and none `image_id`, ids are 63 bits of the SHA-256 of the paths, for any number of
-    workers. A folder of the Parquet files becomes a dataset that `features:` reads by
-    `Dataset.from_parquet(files).save_to_disk(folder)`.
+    If there is a column `path` but no `image_id`, ids are 63 bits of the SHA-256 of the paths, and so do not depend on
+    the number of workers. `Dataset.from_parquet(files).save_to_disk(folder)` makes the Parquet files a dataset that
+    `features:` reads.
 
     Args:
-        backbone, fields: of [`~hf_ngsan.extraction.load_vision`].
-        column: name of the column of images.
-        dtype: `"float16"` or `"float32"`, of the features.
+        backbone, fields: arguments of [`~hf_ngsan.extraction.load_vision`].
+        column: name of the image column.
+        dtype: data type of the features, `"float16"` or `"float32"`.
     """
 
     def __init__(self, backbone: str, column: str = "bytes", dtype: str = "float16", **fields: Any) -> None:
@@ -109,8 +109,8 @@ class Captioner(OfImages):
 
     Args:
         model: folder or name of a captioner with a vision encoder.
-        column: name of the column of images.
-        generate_arguments: of `generate()`, such as `num_beams=3`.
+        column: name of the image column.
+        generate_arguments: arguments of `generate()`, such as `num_beams=3`.
     """
 
     def __init__(self, model: str = CAPTIONER, column: str = "bytes", **generate_arguments: Any) -> None:
@@ -127,11 +127,11 @@ class Captioner(OfImages):
 
 
 class Embedder(OfImages):
-    """Adds `embedding (D,)`, float32, which a search compares by inner products.
+    """Adds `embedding (D,)`, float32; searches compare embeddings by inner products.
 
     Args:
         model: folder or name of a dual encoder with a vision encoder.
-        column: name of the column of images.
+        column: name of the image column.
     """
 
     def __init__(self, model: str = DUAL_ENCODER, column: str = "bytes") -> None:

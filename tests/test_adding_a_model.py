@@ -74,7 +74,7 @@ def test_a_classifier_trains_resumes_and_evaluates(workplace):
     assert (scores["mean_error"] == 0) == (scores["accuracy"] == 1)
     counts = json.loads((workplace / "counts.json").read_text())
     assert len(counts) == 20 and set(counts) <= set(range(11))
-    assert "computes what was recorded" in compared and "counting-checkpoint" in pushed
+    assert "computes the recorded outputs" in compared and "counting-checkpoint" in pushed
     card = ModelCard.load(workplace / "counting-checkpoint" / "README.md")
     recorded = {result.metric_name: result.metric_value for result in card.data.eval_results}
     assert recorded["accuracy"] == pytest.approx(scores["accuracy"], abs=1e-4)

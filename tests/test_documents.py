@@ -11,11 +11,9 @@ import pytest
 from matplotlib.cbook import get_sample_data
 
 from hf_ngsan.cli import parse
-from hf_ngsan.demo.training import FROM_PIXELS, SEARCH, SHOWN, scenes_config, search_scenes, use, use_on_pixels
 from hf_ngsan.io.packaged import find_config
-from hf_ngsan.tasks import load_training_config, train
+from hf_ngsan.tasks import load_training_config
 from tests.tables import each_row
-from tests.test_demo import TINY, TINY_PIXELS, TINY_SEARCH
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/configs/*/README.md"))]
@@ -47,32 +45,20 @@ def commands_of(page: Path) -> list[list[str]]:
     return [line[1:] for line in words if line and line[0] == "hf-ngsan"]
 
 
-@pytest.fixture(scope="module")
-def folder_of_the_demo(tmp_path_factory):
-    """A folder with a photograph, in which the last part of the demo has run, with tiny models."""
-    folder = tmp_path_factory.mktemp("documents")
-    shutil.copy(get_sample_data("grace_hopper.jpg", asfileobj=False), folder / "photo.jpg")
-    output = folder / "runs" / "demo"
-    of_regions = scenes_config(SHOWN, output / "regions", changes=TINY)
-    of_pixels = scenes_config(FROM_PIXELS, output / "pixels", changes=TINY_PIXELS)
-    searching = scenes_config(SEARCH, output / "mhsan", changes=TINY_SEARCH)
-    for config in (of_regions, of_pixels, searching):
-        train(config)
-    use(of_regions, output)
-    use_on_pixels(of_pixels, output)
-    search_scenes(searching, output)
-    return folder
+@pytest.fixture
+def photograph_folder(tmp_path, monkeypatch):
+    """The current folder, with a photograph."""
+    shutil.copy(get_sample_data("grace_hopper.jpg", asfileobj=False), tmp_path / "photo.jpg")
+    monkeypatch.chdir(tmp_path)
 
 
 WITH_PYTHON = [page for page in PAGES if name_of(page) not in RUN_ELSEWHERE and blocks(page, "python")]
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("photograph_folder")
 @pytest.mark.parametrize("page", WITH_PYTHON)
-def test_the_python_of_a_page_runs_from_top_to_bottom_and_prints_what_it_says(
-    page, folder_of_the_demo, monkeypatch, capsys
-):
-    monkeypatch.chdir(folder_of_the_demo)
+def test_the_python_of_a_page_runs_from_top_to_bottom_and_prints_what_it_says(page, capsys):
     names, python = {}, blocks(page, "python")
     for block in python:
         exec(compile(block, str(page), "exec"), names)
@@ -93,8 +79,8 @@ def run_blocks(python: list[str], capsys) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_python_of_the_readme_captions_a_photograph(folder_of_the_demo, monkeypatch, capsys):
-    monkeypatch.chdir(folder_of_the_demo)
+@pytest.mark.usefixtures("photograph_folder")
+def test_the_python_of_the_readme_captions_a_photograph(capsys):
     one, beams = ([*flat(literal_eval(line))] for line in run_blocks(blocks(PAGES[0], "python"), capsys))
     assert {"man", "woman", "person", "boy", "girl", "people"} & {*one[0].split()}
     assert len(one) == 1 and len({*beams}) == 3

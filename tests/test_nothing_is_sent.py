@@ -36,7 +36,6 @@ evaluate --model run --data {SCENES} --output captions.json
 references --data {SCENES} --output references.json
 score --predictions captions.json --references references.json
 reproduce ngsan --table 4 --data scenes:size=4,validation=2,test=20 --dry-run
-average --model run --output average
 audit --model run
 extract --images photos --backbone efficientnet-lite0 --output features
 convert regions.tsv --output converted

@@ -1,4 +1,4 @@
 """The commands of `hf-ngsan`, one per file; `hf_ngsan.cli` lists them.
 
-A command imports what is slow to import, such as torch, in its `run`, so that `--help` is quick.
+A command imports slow libraries, such as torch, in its `run`, so that `--help` is quick.
 """

@@ -13,15 +13,15 @@ from .arguments import add_shared, positive_int, user_path
 
 SUMMARY = """Answer questions about images.
 
-There is one question about one image, or a file or dataset of questions. Each line of the output has the name of an
-image or the id of a question, an answer and its score, separated by tabs."""
+Give one question about one image, or a file or dataset of questions. Each line of the output has the name of an image
+or the id of a question, an answer and its score, separated by tabs."""
 EPILOG = """examples:
   hf-ngsan answer "What color is the bus?" --image photo.jpg --model runs/vqa --top-k 3
   hf-ngsan answer --questions questions.jsonl --model runs/vqa
   hf-ngsan answer --data nlvr:NLVR,images=true --split test --limit 5 --model runs/nlvr --save-attention figures
 
-A file of questions has one JSON object a line: {"image": "photo.jpg", "question": "What color is the bus?"}. Paths of
-images are relative to its folder."""
+A file of questions has one JSON object per line: {"image": "photo.jpg", "question": "What color is the bus?"}. Image
+paths are relative to the folder of this file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("question", nargs="?", metavar="QUESTION", help="question about --image")
     add_shared(parser, "--model")
     add("--image", type=user_path, metavar="FILE", help="image file or URL")
-    add("--questions", type=user_path, metavar="FILE.jsonl", help="file of questions about images, one a line")
+    add("--questions", type=user_path, metavar="FILE.jsonl", help="file of questions about images, one per line")
     add_shared(parser, "--data", required=False)
     add_shared(parser, "--split", "--limit", "--skip-errors")
     add("--top-k", type=positive_int, default=1, metavar="K", help="maximal number of answers (%(default)s)")
     add_shared(parser, "--batch-size", default=64)
     add("--output", type=user_path, metavar="FILE.json", help="write answers to --data in the format of VQA's results")
-    add("--json", action="store_true", help="print a JSON object a line: a question, its answers and probabilities")
-    add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention of each question")
+    add("--json", action="store_true", help="print one JSON object per line: a question, its answers and probabilities")
+    add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention for each question")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -72,13 +72,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises an error for options that exclude or need each other, and for missing files."""
+    """Raises an error for options that exclude or require each other, and for missing files."""
     if sum(source is not None for source in (options.image, options.questions, options.data)) != 1:
         raise ValueError("The images are missing or ambiguous; give exactly one of --image, --questions and --data.")
     if (options.question is None) != (options.image is None):
-        raise ValueError("A question in quotation marks goes with one image; give both, with --image, or neither.")
+        raise ValueError("A question on the command line and --image belong together; give both or neither.")
     if options.output and options.data is None:
-        raise ValueError("--output is for the answers to a dataset; name it with --data.")
+        raise ValueError("--output needs a dataset; give one with --data.")
     arguments.check_outputs({"--output": options.output}, [options.data])
     arguments.check_files(options.image, options.questions)
     arguments.check_figures("--save-attention", options.save_attention, [options.image, options.data])

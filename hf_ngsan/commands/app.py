@@ -10,17 +10,19 @@ from .arguments import MODEL, add_shared, user_path
 
 SUMMARY = """Open a web page with captions, attention maps and search.
 
-The page captions photographs, searches an index by words, and captions an image anew when its regions are dragged."""
+The page captions photographs, searches an index by text, and updates the caption of an image when its regions are
+dragged."""
 EPILOG = """examples:
   hf-ngsan app
   hf-ngsan app --model ngsan-signed-scenes --data scenes
 
-Ctrl-C ends it. It needs the extra demo. The page works without a network: it loads nothing from other servers."""
+Press Ctrl-C to stop it. The command needs the extra demo. The page works offline: it loads nothing from other
+servers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model", required=False, default=CAPTIONER, help=f"{MODEL} ({CAPTIONER})")
-    add_shared(parser, "--data", required=False, help="dataset of images with regions to drag")
+    add_shared(parser, "--data", required=False, help="dataset whose regions can be dragged on the page")
     add_shared(parser, "--split", "--engine", "--host", "--allowed-host")
     parser.add_argument("--index", type=user_path, metavar="INDEX", help="index to search, written by hf-ngsan index")
     add_shared(parser, "--port", help="port to listen at (the first free port from 7860)")

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan attach-vision`: a vision encoder for a captioner that was trained on features."""
+"""The command `hf-ngsan attach-vision`: adds a vision encoder to a captioner that was trained on features."""
 
 import argparse
 from pathlib import Path
@@ -12,8 +12,8 @@ EPILOG = """examples:
   hf-ngsan attach-vision --model runs/photos --backbone microsoft/resnet-50 --grid-size 7 7 --output captioner
   hf-ngsan caption --model captioner photo.jpg
 
-Here runs/photos was trained on features that hf-ngsan extract wrote with the same --backbone and --grid-size; no other
-vision encoder is accepted where the captioner records the checksums of its features."""
+In this example, runs/photos was trained on features from hf-ngsan extract with the same --backbone and --grid-size. If
+the captioner records the checksums of its features, no other vision encoder is accepted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan audit`: a check that a model sees no later words, padding or other rows."""
+"""The command `hf-ngsan audit`: checks that a model sees no later words, padding or other rows."""
 
 import argparse
 
@@ -11,7 +11,7 @@ EPILOG = """examples:
   hf-ngsan audit --model runs/scenes
 
 The audit changes parts of random inputs that must not affect the predicted words, and prints the largest change of a
-log-probability. The exit code is 0 if all changes are within 1e-5, else 1."""
+log-probability. The exit code is 0 if all changes are within 1e-5, otherwise 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

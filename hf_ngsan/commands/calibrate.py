@@ -7,25 +7,25 @@ from typing import Any
 from ..io.packaged import DUAL_ENCODER, find_model_folder, own_model_folder
 from .arguments import add_shared, check_outputs, load_on_device, pick, user_path
 
-SUMMARY = """Calibrate how sure a captioner is of its captions, or when a search finds nothing.
+SUMMARY = """Calibrate the confidence of a captioner, or the similarity threshold of a search.
 
-The probability that a caption is right is fitted to captions of images that the captioner was not trained with. Right
-are those that agree with their references at least as well as the median caption, by CIDEr-D. Of a dual encoder, the
-similarity is found below which no image is near enough to a text."""
+For a captioner, the command fits the probability that a caption is right, on images that were not used in training. A
+caption counts as right if its CIDEr-D is at least that of the median caption. For a dual encoder, the command finds the
+similarity below which no image counts as near enough to a text."""
 EPILOG = """examples:
   hf-ngsan calibrate --model runs/photographs/best --data images:flickr8k --split validation
   hf-ngsan calibrate --model runs/photographs/best --data images:flickr8k --data images:everyday
   hf-ngsan caption --model runs/photographs/best photo.jpg --scores
   hf-ngsan calibrate --model runs/retrieval/best --data images:flickr8k
 
-It writes confidence.json into the folder of a captioner, search.json into that of a dual encoder."""
+The command writes confidence.json into the folder of a captioner, or search.json into that of a dual encoder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
     add_shared(parser, "--data", action="append", help="captioned images, such as images:DIR; may be repeated")
     add_shared(parser, "--limit", "--num-beams")
-    encoder = "dual encoder of a captioner's confidence, that reads images as it does (%(default)s)"
+    encoder = "dual encoder for the confidence of a captioner; it must read images as the captioner does (%(default)s)"
     parser.add_argument("--dual-encoder", default=DUAL_ENCODER, type=user_path, metavar="DIR", help=encoder)
     add_shared(parser, "--split", default="validation")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split of the training (%(default)s)")
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
 
     folder = own_model_folder(options.model)
     if not os.path.isdir(folder):
-        raise ValueError(f"{folder} is a model of the Hub; calibrate a copy, a folder that save_pretrained wrote.")
+        raise ValueError(f"{folder} is a model of the Hub; save a copy with save_pretrained and calibrate that.")
     is_search = task_of(load_config(folder)) == "retrieval"
     file = os.path.join(folder, SEARCH if is_search else CONFIDENCE)
     check_outputs({"--model": file})
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
         )
         return
     for name, judge in (("with the dual encoder", found.full), ("by the captioner alone", found.quick)):
-        doubts = f"{judge.doubted:.0%} of wrong captions come with a doubt, below {judge.doubt_below:.2f}"
+        doubts = f"{judge.doubted:.0%} of wrong captions get a warning, below {judge.doubt_below:.2f}"
         print(f"{file}, {name}: AUROC {judge.auroc:.3f}, calibration error {judge.calibration_error:.3f}; {doubts}.")
     print(
         f"Both are by cross-validation over {found.num_images} captions; a caption counts as right from a CIDEr-D of "

@@ -16,8 +16,8 @@ from .arguments import add_shared, user_path
 NOT_OF_GRAPHS = ("boxes", "data", "generate", "rerank_with", "save_attention", "text")
 SUMMARY = """Print a caption for each image or video.
 
-The images are files, URLs, folders or those of a dataset. Each line of the output has the name or id of an image, a tab
-and the caption."""
+The images are files, URLs, folders or the images of a dataset. Each line of the output has the name or id of an image,
+a tab and the caption."""
 EPILOG = """examples:
   hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
@@ -26,26 +26,26 @@ EPILOG = """examples:
   hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
   hf-ngsan caption photos --scores
 
---generate takes the arguments of generate() of transformers, and those of three searches: required_words are in every
-caption (constrained beam search), num_beam_groups groups of beams avoid each other's words by diversity_penalty
-(diverse beam search), penalty_alpha prefers words that differ from those before them (contrastive search)."""
+--generate accepts the arguments of generate() in transformers, and those of two further searches. With
+required_words, every caption has these words (constrained beam search). With num_beam_groups, groups of beams avoid
+each other's words, by diversity_penalty (diverse beam search)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("images", nargs="*", type=user_path, metavar="IMAGE", help="image files, URLs or folders; or videos")
-    models = f"{arguments.MODEL}; several models form an ensemble ({CAPTIONER}, which comes with the package)"
+    add("images", nargs="*", type=user_path, metavar="IMAGE", help="image or video files, URLs or folders")
+    models = f"{arguments.MODEL}; several models form an ensemble (default: {CAPTIONER}, which is included)"
     add_shared(parser, "--model", required=False, default=[CAPTIONER], nargs="+", help=models)
     add_shared(parser, "--data", required=False)
     add_shared(parser, "--boxes", "--split", "--limit", *arguments.GENERATION, "--json", "--output", "--skip-errors")
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--engine")
-    text = "words that every caption begins with; or an instruction, of a model that follows one, such as Florence-2"
+    text = "first words of every caption; or an instruction, for models that follow instructions, such as Florence-2"
     add("--text", "--prompt", metavar="WORDS", help=text)
-    add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention of each word")
-    rerank = "print the beam with the best sum of log-probability and similarity to the image by this dual encoder"
+    add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention for each word")
+    rerank = "print the beam with the best sum of log-probability and of similarity to the image by this dual encoder"
     add("--rerank-with", type=user_path, metavar="DUAL_ENCODER", help=rerank)
-    scores = "add mean log-probabilities and, of a calibrated captioner, the probability that the caption is right"
+    scores = "add mean log-probabilities and, for a calibrated captioner, the probability that the caption is right"
     add("--scores", action="store_true", help=scores)
 
 
@@ -60,11 +60,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace, models: Sequence[str], inputs: Sequence[str | None]) -> None:
-    """Raises an error, before torch comes, for options that exclude each other, and for missing files."""
+    """Raises an error, before torch is imported, for options that exclude each other and for missing files."""
     if bool(options.images) == (options.data is not None):
-        raise ValueError("Give image files or a dataset, with --data, and not both.")
+        raise ValueError("Give either image files or a dataset (--data), not both.")
     if options.boxes is not None and options.data is not None:
-        raise ValueError("--boxes go with image files, not with --data; hf-ngsan extract takes those of a dataset.")
+        raise ValueError("--boxes needs image files instead of --data; for a dataset, use hf-ngsan extract --boxes.")
     if not options.skip_errors:
         arguments.check_files(*options.images, options.boxes)
     arguments.check_outputs({"--output": options.output}, inputs)
@@ -74,7 +74,7 @@ def check(options: argparse.Namespace, models: Sequence[str], inputs: Sequence[s
 
 
 def paths_of_files(places: Iterable[str], model: str) -> Iterator[str]:
-    """Yields paths and URLs, with each folder replaced by its images, or videos, that a captioner reads."""
+    """Yields paths and URLs; each folder is replaced by its images, or by its videos for a video captioner."""
     from ..data.images import SUFFIXES, VIDEO_SUFFIXES, sorted_files
 
     for place in places:
@@ -88,7 +88,7 @@ def paths_of_files(places: Iterable[str], model: str) -> Iterator[str]:
 
 
 def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]) -> Any:
-    """Returns captions by the graphs beside a captioner, which need no torch; None if they cannot do what is asked."""
+    """Returns captions from the ONNX graphs in the model's folder, without torch; None if the options need torch."""
     asks_more = any(getattr(options, name) for name in NOT_OF_GRAPHS)
     if asks_more or len(models) > 1 or not arguments.may_use_graphs(options, len(paths)):
         return None
@@ -101,7 +101,7 @@ def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], path
         return None
     try:
         judge = None if calibration is None else GraphJudge(calibration, quick=not options.scores)
-    except (FileNotFoundError, ValueError):  # the models themselves say what is wrong, if anything is
+    except (FileNotFoundError, ValueError):  # loading the models with torch reports the error
         return None
     if options.scores and judge is None:
         print_uncalibrated(models[0])
@@ -110,7 +110,7 @@ def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], path
 
 
 def print_uncalibrated(model: str) -> None:
-    message = "has no calibration, so its captions get no probability; make one with hf-ngsan calibrate."
+    message = "is not calibrated, so its captions have no probability; calibrate it with hf-ngsan calibrate."
     print(f"hf-ngsan: {model} {message}", file=sys.stderr)
 
 
@@ -124,7 +124,7 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
 
     model, processor = load_captioners(models)
     if hasattr(processor, "unknown_words") and (unknown := processor.unknown_words(options.text or "")):
-        raise ValueError(f"--text has words that this captioner does not know: {', '.join(map(repr, unknown))}.")
+        raise ValueError(f"--text has words outside of the captioner's vocabulary: {', '.join(map(repr, unknown))}.")
     own: Any = model.generation_config
     given: dict[str, Any] = checked_generation(arguments.generation_arguments(options), own, several=True)
     given |= {"text": options.text, "return_scores": options.json or options.scores}
@@ -138,7 +138,7 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
     if options.rerank_with is not None:
         beams = given.setdefault("num_beams", own.num_beams or 1)
         if beams < 2:
-            raise ValueError("--rerank-with needs several beams; ask for them with --num-beams.")
+            raise ValueError("--rerank-with needs several beams; set --num-beams.")
         reranker = Reranker(*arguments.load_on_device(options.rerank_with, "retrieval"))
         given |= {"reranker": reranker, "num_return_sequences": beams}
     use_engine(model.to(make_accelerator().device), processor, options.engine)
@@ -155,13 +155,13 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
 
 
 def with_boxes(options: argparse.Namespace, paths: Sequence[str], config: Any) -> list[dict[str, Any]]:
-    """Returns images with their boxes in the file of --boxes, chosen as in the extraction of the training features."""
+    """Returns images with their boxes from --boxes, selected as in the extraction of the training features."""
     from ..data.boxes import boxes_of_images
     from ..data.coco_files import number_at_the_end
 
     vision = getattr(config, "vision_config", None)
     if not hasattr(vision, "num_regions"):
-        raise ValueError("--boxes go with a captioner that has a vision encoder (hf-ngsan attach-vision).")
+        raise ValueError("--boxes needs a captioner with a vision encoder (hf-ngsan attach-vision).")
     images = [(number_at_the_end(path), path) for path in paths]
     boxes, notes = boxes_of_images(options.boxes, images, vision, options.skip_errors)
     for note in notes:
@@ -184,7 +184,7 @@ def rows_of_dataset(options: argparse.Namespace, model: Any, processor: Any) -> 
 
 
 def write(options: argparse.Namespace, captioned: Iterable[Any]) -> int:
-    """Writes captions, and on the standard error doubts and why images were skipped; returns the exit code."""
+    """Writes captions, and warnings and skipped images to stderr; returns the exit code."""
     from ..loading.calibration import doubt_of, read_calibration
     from ..tasks.captioning_files import skipped_error
 
@@ -206,7 +206,7 @@ def write(options: argparse.Namespace, captioned: Iterable[Any]) -> int:
 
 
 def text_line(found: Any, with_scores: bool) -> str:
-    """Returns the columns of a caption: name, caption and, if wanted, its score, confidence and a warning."""
+    """Returns the columns of a caption: name, caption and, with `with_scores`, its score, confidence and a warning."""
     columns = [printable(found.name), found.caption or ""]
     if with_scores and found.score is not None:
         columns.append(f"{found.score:.3f}")
@@ -218,7 +218,7 @@ def text_line(found: Any, with_scores: bool) -> str:
 
 
 def json_line(found: Any, with_confidence: bool) -> str:
-    """Returns a caption, with its confidence if that is wanted, or why its image was skipped, as a JSON object."""
+    """Returns a JSON object with a caption and, if requested, its confidence, or with why its image was skipped."""
     if found.error is not None:
         return arguments.json_of({"image": found.name, "error": found.error})
     record = {"image": found.name, "caption": found.caption, "score": found.score, "words": found.words}

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan configs`: the training configs that the package brings."""
+"""The command `hf-ngsan configs`: lists and copies the packaged training configs."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from .arguments import user_path
 
 SUMMARY = """List the packaged training configs, or copy one to change it.
 
-hf-ngsan train --config NAME takes them."""
+hf-ngsan train --config NAME trains with one of them."""
 EPILOG = """examples:
   hf-ngsan configs
   hf-ngsan configs --copy ngsan/g_san --output mine.yaml"""
@@ -16,15 +16,15 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--copy", metavar="NAME", help="copy this config, with its comments")
-    add("--output", type=user_path, metavar="FILE.yaml", help="file of the copy (the last part of NAME)")
-    add("--overwrite", action="store_true", help="replace a file that exists")
+    add("--output", type=user_path, metavar="FILE.yaml", help="file of the copy (default: the last part of NAME)")
+    add("--overwrite", action="store_true", help="replace an existing file")
 
 
 def run(options: argparse.Namespace) -> None:
     if options.copy is not None:
         output = options.output or packaged_config(options.copy).name
         copy_config(options.copy, output, overwrite=options.overwrite)
-        print(f"Copied {options.copy} to {output}; hf-ngsan train --config {output} trains by it.")
+        print(f"Copied {options.copy} to {output}; train with it: hf-ngsan train --config {output}")
         return
     configs = packaged_configs()
     width = max(map(len, configs), default=0)

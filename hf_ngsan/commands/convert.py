@@ -1,4 +1,4 @@
-"""The command `hf-ngsan convert`: a dataset from feature files, images or annotations of third parties."""
+"""The command `hf-ngsan convert`: converts feature files, images or annotations of third parties into a dataset."""
 
 import argparse
 from pathlib import Path
@@ -33,11 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("inputs", nargs="+", type=user_path, metavar="INPUT", help="files or folders of features and annotations")
     add_shared(parser, "--output", required=True, metavar="DIR", help="new folder")
-    listed = "format of the inputs, listed below (recognised)"
+    listed = "format of the inputs, listed below (default: detected)"
     add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help=listed)
     add_shared(parser, "--dtype", "--grid-size", "--skip-errors")
-    add("--boxes", choices=BOX_ORDERS, default="xyxy", help="order of the boxes, in pixels or not (%(default)s)")
-    add("--split", metavar="NAME", help="value of the column 'split' if the annotations have none: train, test, ...")
+    add("--boxes", choices=BOX_ORDERS, default="xyxy", help="layout and unit of the boxes (%(default)s)")
+    add("--split", metavar="NAME", help="value of the column 'split' if the annotations lack it: train, test, ...")
     add_shared(parser, "--images-per-shard", default=256, help="images per shard (%(default)s)")
 
 

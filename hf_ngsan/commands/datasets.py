@@ -1,4 +1,4 @@
-"""The command `hf-ngsan datasets`: a list of the kinds of datasets."""
+"""The command `hf-ngsan datasets`: lists the kinds of datasets."""
 
 import argparse
 
@@ -7,11 +7,11 @@ from ..data import describe_readers
 SUMMARY = "List the kinds of datasets, for --data and data.spec."
 EPILOG = """examples:
   hf-ngsan datasets
-  hf-ngsan datasets --import my_reader    # with those that your module registers"""
+  hf-ngsan datasets --import my_reader    # also those that your module registers"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Takes no arguments of its own."""
+    """Adds nothing: the command has no arguments."""
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan evaluate`: the scores of a model of any task on a split of a dataset."""
+"""The command `hf-ngsan evaluate`: scores a model of any task on a split of a dataset."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from .arguments import DATA, GENERATION, MODEL, add_shared, check_outputs, pick,
 
 SUMMARY = """Score a model on a split of a dataset.
 
-The output is JSON with the scores that training of the model reports."""
+The output is JSON with the scores that are also reported during training."""
 EPILOG = """examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
   hf-ngsan evaluate --model runs/first runs/second runs/third --data features:DIR
@@ -23,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, *DATA, "--engine", "--num-processes")
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--output", help="write captions (COCO results), ranks, translations or answers (VQA results)")
-    recorded = "also write the scores and their settings into the folder of the model, for its card, or into a file"
+    recorded = "also write the scores and their settings into the folder of the model, for its model card, or into FILE"
     parser.add_argument("--record", nargs="?", const="", type=user_path, metavar="FILE", help=recorded)
     from ..tasks.registry import TASKS, task_class
 
-    parser.conflict_handler = "resolve"  # several tasks may have an option
-    texts = parser.add_argument_group("for a model that writes text")
+    parser.conflict_handler = "resolve"  # several tasks may have the same option
+    texts = parser.add_argument_group("options for models that generate text")
     add_shared(texts, *GENERATION)
     owners: dict[str, list[str]] = {}
     defaults: dict[str, Any] = {}
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def task_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of tasks that differ from their defaults."""
+    """Returns the task options that differ from their defaults."""
     values = {name: getattr(options, name) for name in options.owners}
     return {name: value for name, value in values.items() if value != options.option_defaults[name]}
 
@@ -54,7 +54,7 @@ def check(options: argparse.Namespace) -> None:
     check_outputs({"--output": options.output, "--record": options.record}, [options.data])
     if options.record == "":
         if len(options.model) > 1:
-            raise ValueError("--record writes into the folder of one model; give one, or --record FILE.")
+            raise ValueError("--record without a file needs a single model; give one model, or --record FILE.")
         own_model_folder(options.model[0])
     from ..loading.models import load_config, task_of
     from ..tasks.registry import TASKS, task_class
@@ -65,7 +65,7 @@ def check(options: argparse.Namespace) -> None:
             nouns = " or ".join(task_class(owner).model_noun for owner in options.owners[name])
             raise ValueError(f"--{name.replace('_', '-')} is for {nouns}; leave it out for this model.")
     if options.output and task in TASKS and not task_class(task).has_results:
-        raise ValueError(f"--output has nothing to write for {task_class(task).model_noun}; leave it out.")
+        raise ValueError(f"--output is not available for {task_class(task).model_noun}; leave it out.")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan explain`: the heads behind an image-text match, or the effect of geometry on a captioner."""
+"""The command `hf-ngsan explain`: attention heads of an image-text match, or the effect of geometry on a captioner."""
 
 import argparse
 import json
@@ -9,8 +9,8 @@ from .arguments import add_shared, pick, user_path, whole_number
 
 SUMMARY = """Explain an image-text match, or how a caption depends on boxes.
 
-For a match it shows the share of each attention head, for a caption the effect of a change of boxes, and for a
-photograph what geometry adds to the attention of one region to the others."""
+For a match, the command shows the share of each attention head. For a caption, it shows the effect of changed boxes.
+For a photograph, it shows the geometric bias in the attention of one region to the others."""
 EPILOG = """examples:
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png
@@ -18,13 +18,13 @@ EPILOG = """examples:
   hf-ngsan explain --model of-regions photo.jpg --boxes boxes.json --region 0 --figure bias.png
 
 For a dual encoder, the first line has the cosine similarity of image and text. Each further line has a head, its share
-and, for a text head, the word with the largest weight; the bias of a projection counts as a head. Of models of
-transformers, a share is the similarity that would be lost without a head of the last layers, to first order.
+and, for a text head, the word with the largest weight; the bias of a projection counts as a head. For models of
+transformers, a share is a first-order estimate of the similarity that is lost without a head of the last layers.
 
 For a captioner, --counterfactual changes the box of one region; the output is JSON with the captions before and after.
-"score" exchanges two boxes in many rows of scenes or relations:DIR; "follow" is the share of captions with the new
-relation. Without it, --figure draws the geometric bias of a region or cell of IMAGE, by layer and head, with the names
-of the regions in the file of --boxes."""
+"score" exchanges two boxes in many rows of scenes or relations:DIR; "follow" is the share of captions that have the new
+relation. Without --counterfactual, --figure draws the geometric bias of a region or grid cell of IMAGE, by layer and
+head; the names of the regions come from the file of --boxes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,22 +32,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("image", nargs="?", type=user_path, metavar="IMAGE", help="image file or URL")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="text to compare the image with")
     parser.add_argument("--figure", type=user_path, metavar="FILE", help="draw the heads, or the captions")
-    add_shared(parser, "--output", help="write the JSON to this file (print it)")
-    group = parser.add_argument_group("for a captioner")
-    changes = "change of the box of a region: a fifth of the image to the right, twice its size, left and right, ..."
+    add_shared(parser, "--output", help="write the JSON to this file (default: print it)")
+    group = parser.add_argument_group("options for captioners")
+    changes = "change of the box: a fifth of the image to the right, twice the size, left and right mirrored, ..."
     group.add_argument("--counterfactual", choices=("move", "scale", "mirror", "swap", "score"), help=changes)
     add_shared(group, "--data", required=False)
     add_shared(group, "--split", "--limit")
-    group.add_argument("--row", type=whole_number, default=0, metavar="N", help="row of the split, from 0 (0)")
-    group.add_argument("--region", type=whole_number, default=0, metavar="N", help="region, from 0 (0)")
+    group.add_argument("--row", type=whole_number, default=0, metavar="N", help="row of the split, counted from 0 (0)")
+    group.add_argument("--region", type=whole_number, default=0, metavar="N", help="region, counted from 0 (0)")
     add_shared(group, "--boxes")
-    group.add_argument("--other", type=whole_number, default=1, metavar="N", help="the region that it swaps with (1)")
+    group.add_argument("--other", type=whole_number, default=1, metavar="N", help="second region of a swap (1)")
 
 
 def run(options: argparse.Namespace) -> None:
     if options.counterfactual is not None:
         if options.image is not None or options.data is None:
-            raise ValueError("--counterfactual is about rows of a dataset: name it with --data, and leave out IMAGE.")
+            raise ValueError("--counterfactual needs a dataset (--data) instead of IMAGE.")
         explain_counterfactual(options)
     elif options.image is not None and options.figure is not None and options.text is None and options.data is None:
         draw_geometric_bias(options)
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def explain_heads(options: argparse.Namespace) -> None:
-    """Prints the similarity of an image and a text, and the share of each head in it; draws the heads."""
+    """Prints the similarity of an image and a text and the share of each head; draws the heads."""
     arguments.check_files(options.image)
     arguments.check_outputs({"--figure": options.figure}, [options.image])
     from ..tasks.retrieval_search import explain_pair
@@ -78,7 +78,7 @@ def explain_heads(options: argparse.Namespace) -> None:
 
 
 def draw_geometric_bias(options: argparse.Namespace) -> None:
-    """Draws what geometry adds to the attention of a region of a photograph, by layer and head of a captioner."""
+    """Draws the geometric bias of a region of a photograph, by layer and head of a captioner."""
     arguments.check_files(options.image, options.boxes)
     arguments.check_outputs({"--figure": options.figure}, [options.image, options.boxes])
     import numpy as np
@@ -99,7 +99,7 @@ def draw_geometric_bias(options: argparse.Namespace) -> None:
 
 
 def explain_counterfactual(options: argparse.Namespace) -> None:
-    """Writes what changes with the boxes of an image, or of many, as JSON; draws the change of one."""
+    """Writes the effect of changed boxes of one image or of many as JSON; draws that of one image."""
     if options.figure and options.counterfactual == "score":
         raise ValueError("--figure draws one image; leave it out with --counterfactual score.")
     arguments.check_outputs({"--figure": options.figure, "--output": options.output}, [options.data])
@@ -109,7 +109,7 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
     model, processor = arguments.load_on_device(options.model, "captioning")
     rows = load_rows(options.data, options.split, limit=options.limit)
     if "visual_boxes" not in rows.column_names:
-        raise ValueError(f"{options.data} has no visual_boxes, so no geometry to change; give data with boxes.")
+        raise ValueError(f"{options.data} has no visual_boxes; give a dataset with boxes.")
     rows_for(model, processor, rows, options.data)
     if options.counterfactual == "score":
         report = captioning_analysis.score_counterfactuals(model, processor, [dict(row) for row in rows])

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan export`: a captioner or dual encoder as graphs of ONNX."""
+"""The command `hf-ngsan export`: exports a captioner or dual encoder to ONNX."""
 
 import argparse
 from pathlib import Path
@@ -16,17 +16,18 @@ EPILOG = """examples:
   hf-ngsan export --model captioner
   python exported/captioner.py photo.jpg --num-beams 3
 
-The folder of a captioner has captioner.py, a program that needs only NumPy and ONNX Runtime; that of a dual encoder
-takes the place of its model in other commands. Without --output, graphs are written into onnx/ of the model's folder,
-and caption, search, index and extract work by them without PyTorch. The command needs the extra export."""
+An exported captioner includes captioner.py, a program that needs only NumPy and ONNX Runtime. Other commands accept the
+folder of an exported dual encoder in place of the model. Without --output, the graphs are written into onnx/ in the
+model's folder; hf-ngsan caption, search, index and extract then run them instead of PyTorch. The command needs the
+extra export."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model", "--split", "--limit")
-    add_shared(parser, "--output", metavar="DIR", help="new folder of the export (onnx/ in the folder of the model)")
+    add_shared(parser, "--output", metavar="DIR", help="new folder of the export (onnx/ in the model's folder)")
     check = "caption images with the model and with the exported files; exit code 1 if they differ"
     parser.add_argument("--check", action="store_true", help=check)
-    add_shared(parser, "--data", required=False, help="dataset to check on (that of the training run)")
+    add_shared(parser, "--data", required=False, help="dataset for --check (default: that of the training run)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
     comparison = export_model(options.model, **pick(options, "output", "check", "data", "split", "limit"))
     if options.output is None:
-        print(f"{Path(find_model_folder(options.model)) / 'onnx'} answers hf-ngsan commands without PyTorch.")
+        print(f"{Path(find_model_folder(options.model)) / 'onnx'}: hf-ngsan commands use these graphs now.")
     elif (Path(options.output) / "captioner.py").is_file():
         print(f"{options.output} captions without this package: python {Path(options.output) / 'captioner.py'} --help")
     else:

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan extract`: a dataset of visual features of images."""
+"""The command `hf-ngsan extract`: extracts visual features of images into a dataset."""
 
 import argparse
 from functools import partial
@@ -21,8 +21,8 @@ EPILOG = """examples:
   hf-ngsan extract --images videos:clips --split train --backbone efficientnet-lite0 --num-frames 16 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
-The same command continues an extraction that was killed. A command with other images, such as those of another split,
-adds them to the folder. An image that cannot be read is an error; with --skip-errors such images are left out, named
+The same command resumes an extraction that was killed. A command with other images, such as those of another split,
+adds them to the folder. An image that cannot be read is an error; with --skip-errors, such images are left out, named
 and listed in skipped.json."""
 CHANGES = ("smallest_crop", "flip", "color_jitter")
 
@@ -34,14 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--batch-size", default=16)
     add_shared(parser, "--dtype", "--engine", *arguments.READING, "--num-processes")
     what = (
-        "Features of randomly changed images, for training with augmentation.feature_copies=true. Images with left or\n"
-        "right in their captions are not mirrored."
+        "Features of randomly changed images, for training with augmentation.feature_copies=true. Images are not\n"
+        "mirrored if a caption has the word left or right."
     )
     copies = parser.add_argument_group("copies", what)
     add = copies.add_argument
     add("--copies", type=at_most(100), metavar="N", help="also extract features of N changed copies of each image")
     add("--smallest-crop", type=between(1e-6, 1), default=0.6, metavar="S", help="share of the area (%(default)s)")
-    add("--flip", type=fraction, default=0.5, metavar="SHARE", help="share of mirrored images (%(default)s)")
+    add("--flip", type=fraction, default=0.5, metavar="SHARE", help="probability of mirroring (%(default)s)")
     add("--color-jitter", type=fraction, default=0.2, metavar="S", help="change of brightness, ... (%(default)s)")
     add("--seed", type=whole_number, default=0, metavar="N", help="seed of the changes (%(default)s)")
 
@@ -51,7 +51,7 @@ def check(options: argparse.Namespace) -> None:
 
     arguments.check_files(options.boxes)
     if options.boxes is not None and options.copies is not None:
-        raise ValueError("--copies change images, whose boxes (--boxes) would stay where they are; leave one out.")
+        raise ValueError("--copies changes images but not the boxes of --boxes; leave out one of the two.")
     check_backbone(options.backbone, **vision_fields(options, find_images(options)))
 
 
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> None:
     if accelerator.is_main_process:
         for note in images.notes:
             print(f"Note: {note}")
-        listed = {image.image_id for image in images.images}  # the folder may hold others, of another split
+        listed = {image.image_id for image in images.images}  # the folder may have other images, of another split
         skipped = [entry["reason"] for entry in result.skipped if entry["image_id"] in listed]
         arguments.print_skipped(skipped, options.output)
         number = len(images) - len(skipped)
@@ -100,9 +100,9 @@ def run(options: argparse.Namespace) -> None:
         total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
         print(f"{options.output}: features of {number} images{pace}, {len(skipped)} skipped.{total}")
         if options.split is None:
-            print("They have no split, which training and evaluation need (--split).")
+            print("They have no split; training and evaluation need one (--split).")
         else:
-            captions = "" if images.has_captions else "; they have no captions, which training and evaluation need"
+            captions = "" if images.has_captions else "; they have no captions, and training and evaluation need them"
             print(f"Read them as features:{options.output}, split {options.split}{captions}.")
     accelerator.end_training()
 

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan index`: a folder of image embeddings, which `hf-ngsan search` reads."""
+"""The command `hf-ngsan index`: embeds images into an index folder for `hf-ngsan search`."""
 
 import argparse
 from pathlib import Path
@@ -6,21 +6,21 @@ from typing import Any
 
 from ..io.files import check_place
 from ..io.packaged import DUAL_ENCODER, find_model_folder, packaged_models
-from .arguments import MODEL, READING, add_shared, key_and_value, load_on_device, may_use_graphs, pick, print_skipped
+from .arguments import MODEL, READING, add_shared, load_on_device, may_use_graphs, pick, print_skipped
 
-SUMMARY = "Embed images into an index, which search reads."
+SUMMARY = "Embed images into an index for search."
 EPILOG = """examples:
   hf-ngsan index --images photos --output photos.index
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
-  hf-ngsan index --images photos --output photos.index --backend milvus:photos.db --index-type HNSW --index-params M=32
+  hf-ngsan index --images photos --output photos.index --backend milvus:photos.db
 
-The same command continues an index that was killed. On an existing index it adds new images and embeds changed ones
-again; images that are gone stay, unless --prune is given. An image that cannot be read is an error; with --skip-errors
-such images are left out and named."""
+The same command resumes a killed run. For an existing index, it adds new images and embeds changed ones again; entries
+of deleted images stay unless --prune is given. An image that cannot be read is an error; with --skip-errors, such
+images are left out and named."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    help_of_model = f"{MODEL} ({DUAL_ENCODER}, which comes with the package)"
+    help_of_model = f"{MODEL} (default: {DUAL_ENCODER}, which is included)"
     add_shared(parser, "--model", required=False, default=DUAL_ENCODER, help=help_of_model)
     add_shared(parser, "--images", "--image-folder", "--engine", *READING, "--num-processes")
     add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the index")
@@ -28,13 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--batch-size", default=32)
     parser.add_argument(
         "--backend",
-        help="search backend: exact compares every image (default of a new index); usearch finds candidates with an "
-        "approximate graph and scores them exactly; milvus:URI has the URL of a server or a file ending in .db",
+        help="search backend: exact compares every image (default of a new index); in milvus:URI, URI is the URL of a "
+        "server or a file ending in .db",
     )
-    milvus = parser.add_argument_group("--backend milvus:URI", "Kind of Milvus's index (Milvus's choice).").add_argument
-    milvus("--index-type", metavar="TYPE", help="such as HNSW, IVF_FLAT or FLAT")
-    milvus("--index-params", nargs="+", type=key_and_value, default=[], metavar="NAME=N", help="such as M=32")
-    parser.add_argument("--prune", action="store_true", help="remove images that are gone from an existing index")
+    parser.add_argument("--prune", action="store_true", help="remove deleted images from an existing index")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -46,7 +43,6 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from ..io.processes import OneProcess, extraction_accelerator
-    from ..retrieval import IndexKind
     from ..tasks.retrieval_indexing import write_index
 
     images = find_images(options)
@@ -63,7 +59,6 @@ def run(options: argparse.Namespace) -> None:
         images,
         options.output,
         name=options.model if options.model in packaged_models() or not folder.is_dir() else str(folder.absolute()),
-        kind=None if options.index_type is None else IndexKind(options.index_type, dict(options.index_params)),
         accelerator=accelerator,
         **pick(options, "split", "batch_size", "num_workers", "images_per_shard", "skip_errors", "backend", "prune"),
     )

@@ -1,17 +1,16 @@
-"""The command `hf-ngsan inspect`: the kind, the contents and the first problem of a file or folder."""
+"""The command `hf-ngsan inspect`: prints the kind, the contents and the first problem of a file or folder."""
 
 import argparse
 
 from ..data.formats import FEATURE_FORMATS
 from ..io.packaged import folder_of_packaged
-from .arguments import check_files, check_outputs, pick, user_path, whole_number
+from .arguments import check_files, user_path
 
-SUMMARY = """Describe a file or folder, and name its first problem.
+SUMMARY = """Describe a file or folder and its first problem.
 
-It may hold images, videos, features, annotations, a model, a training run or a search index."""
+It may have images, videos, features, annotations, a model, a training run or a search index."""
 EPILOG = """examples:
   hf-ngsan inspect trainval_36.tsv
-  hf-ngsan inspect features --figure regions.png --images photos
   hf-ngsan inspect runs/scenes
   hf-ngsan inspect ngsan-photos --self-test
 
@@ -21,11 +20,8 @@ The command reads all data and compares files with their checksums; the exit cod
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
-    add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help="format of features (recognised)")
-    add("--figure", type=user_path, metavar="FILE", help="draw the boxes of an image and its captions")
-    add("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (the first)")
-    add("--images", type=user_path, metavar="DIR", help="with --figure: folder of images, if the data have none")
-    test = "compare a model's outputs with its record; exit code 1 if they differ"
+    add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help="format of features (default: detected)")
+    test = "compare a model's outputs with the recorded ones; exit code 1 if they differ"
     add("--self-test", action="store_true", help=test)
 
 
@@ -40,9 +36,8 @@ def run(options: argparse.Namespace) -> int:
         return 0 if result.passed else 1
     path = folder_of_packaged(options.path)
     check_files(path)
-    check_outputs({"--figure": options.figure})
     from ..tasks.inspection import PROBLEM, inspect
 
-    kind, *lines = inspect(path, **pick(options, "source_format", "figure", "image_id", "images"))
+    kind, *lines = inspect(path, source_format=options.source_format)
     print(f"{path}: {kind}", *lines, sep="\n  ")
     return int(any(line.startswith(PROBLEM) for line in lines))

@@ -1,60 +1,40 @@
-"""The command `hf-ngsan models`: the trained models that the package brings, and the architectures that it trains."""
+"""The command `hf-ngsan models`: lists the packaged models."""
 
 import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..io.packaged import describe_config, packaged_configs, packaged_models
+from ..io.packaged import packaged_models
 from ..registry import MODEL_TYPES
 from .arguments import json_of
 
-SUMMARY = """List the packaged models, and what can be trained.
+SUMMARY = """List the packaged models.
 
-Every command takes the name of a packaged model. Architectures have the number of their packaged training configs."""
+Every command accepts the name of a packaged model. hf-ngsan configs lists the training configs."""
 EPILOG = """examples:
-  hf-ngsan models
-  hf-ngsan models --type captioning
-
-With --type, the training configs are listed too; hf-ngsan train --config NAME makes a model by one."""
-GUESTS = "guests"
+  hf-ngsan models"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--type", metavar="NAME", help="only those of a model type or task, such as ngsan or retrieval")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, with every score and config")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, with every score")
 
 
 def run(options: argparse.Namespace) -> None:
-    kinds = {word for name, entry in MODEL_TYPES.items() if entry.task for word in (name, entry.task)} | {GUESTS}
-    if options.type not in {None, *kinds}:
-        raise ValueError(f"{options.type!r} is neither a model type nor a task; there are {', '.join(sorted(kinds))}.")
-    packaged, trainable = (
-        [entry for entry in entries if options.type in (None, entry["model_type"], entry["task"])]
-        for entries in (map(packaged_model, packaged_models().values()), architectures())
-    )
+    packaged = [packaged_model(folder) for folder in packaged_models().values()]
     if options.json:
-        print(json_of({"packaged": packaged, "architectures": trainable}))
+        print(json_of({"packaged": packaged}))
         return
-    rows = [["PACKAGED", "TYPE", "TASK", "SIZE", "DATA", "SCORE", "LICENCE"]]
+    rows = [["NAME", "TYPE", "TASK", "SIZE", "DATA", "SCORE", "LICENCE"]]
     for model in packaged:
         metric = model["metric"]
         score = f"{metric} {model['scores'][metric]:g}" if metric in model["scores"] else "-"
         data = " ".join(filter(None, [model["data"], model["split"]])) or "-"
         kind = [model["name"], model["model_type"], model["task"] or "-"]
         rows.append([*kind, f"{model['bytes'] / 1e6:.1f} MB", data, score, model["license"] or "-"])
-    print(table(rows) if packaged else "No packaged model is of this type.")
-    rows = [["TRAINABLE", "TASK", "CONFIGS", "WHAT"]]
-    for entry in trainable:
-        paper = f" ({entry['paper']['authors']}, {entry['paper']['venue']})" if entry["paper"] else ""
-        number = str(len(entry["configs"]))
-        rows.append([entry["model_type"], entry["task"] or "-", number, f"{entry['name']}{paper}"])
-    print(f"\n{table(rows)}")
-    if options.type is not None:
-        configs = [[name, what] for entry in trainable for name, what in entry["configs"].items()]
-        print(f"\n{table([['CONFIG', ''], *configs])}")
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def packaged_model(folder: Path) -> dict[str, Any]:
@@ -78,26 +58,3 @@ def packaged_model(folder: Path) -> dict[str, Any]:
         "metric": settings.get("evaluation", {}).get("metric"),
         "license": card.get("license_name") or card.get("license"),
     }
-
-
-def architectures() -> list[dict[str, Any]]:
-    """Returns what can be trained, with the packaged training configs; guests, of several tasks, are the last."""
-    import yaml
-
-    described: dict[str, dict[str, Any]] = {
-        name: {"task": entry.task, "name": entry.name or name, "paper": entry.paper and asdict(entry.paper)}
-        for name, entry in MODEL_TYPES.items()
-        if entry.task is not None
-    }
-    described[GUESTS] = {"task": None, "name": "models of transformers, to be fine-tuned", "paper": None}
-    configs: dict[str, dict[str, str]] = {name: {} for name in described}
-    for name, file in packaged_configs().items():
-        model = yaml.safe_load(file.read_text(encoding="utf-8")).get("model") or {}
-        configs[model.get("model_type", name.partition("/")[0])][name] = describe_config(file)
-    return [{"model_type": name, **entry, "configs": configs[name]} for name, entry in described.items()]
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows with aligned columns; the last one is as wide as it is."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

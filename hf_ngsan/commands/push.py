@@ -1,4 +1,4 @@
-"""The command `hf-ngsan push`: an upload of a model with processor, code and card to the Hub."""
+"""The command `hf-ngsan push`: uploads a model with processor, code and model card to the Hub."""
 
 import argparse
 from pathlib import Path
@@ -7,13 +7,14 @@ from .arguments import MODEL, pick, user_path
 
 SUMMARY = """Upload a model to the Hub, with processor, code and card.
 
-All files arrive in one commit."""
+All files are uploaded in one commit."""
 EPILOG = """examples:
   hf-ngsan push runs/scenes user/captioner-of-scenes --dry-run folder
   hf-ngsan push runs/scenes user/captioner-of-scenes --private --license cc-by-4.0
 
-Log in with hf auth login, or set HF_TOKEN. The card has the scores of hf-ngsan evaluate --record. A README.md in DIR
-replaces it and excludes --license, --runs and --examples. A model that began as others keeps their licence."""
+Log in with hf auth login, or set HF_TOKEN. The model card has the scores of hf-ngsan evaluate --record. A README.md in
+DIR replaces the card; --license and --runs are then not allowed. A fine-tuned model keeps the licence of the model that
+it started from."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,15 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", type=user_path, metavar="DIR", help=MODEL)
     add("repo_id", metavar="REPO_ID", help="repository, such as user/name; created if absent")
     add("--private", action="store_true", help="make a new repository private")
-    dry_run = "upload nothing: write and check the checkpoint in a new folder (named as the repository)"
+    dry_run = "upload nothing; write and check the files in a new folder (default: named as the repository)"
     add("--dry-run", nargs="?", const="", type=user_path, metavar="FOLDER", help=dry_run)
-    add("--overwrite", action="store_true", help="delete other files of the repository in the same commit")
-    runs = "training runs with other seeds; the card shows mean and standard deviation"
+    add("--overwrite", action="store_true", help="delete all other files of the repository in the same commit")
+    runs = "training runs with other seeds; the card then shows mean and standard deviation"
     add("--runs", nargs="+", default=[], type=user_path, metavar="RUN", help=runs)
-    add("--examples", metavar="SPEC", help="dataset; the card shows its first test images with their captions")
-    licence = "licence of the weights, such as cc-by-4.0, as the Hub lists it (that of their sources)"
+    licence = "licence of the weights as the Hub names it, such as cc-by-4.0 (default: that of their sources)"
     add("--license", metavar="ID", help=licence)
-    add("--license-name", metavar="NAME", help="name of a licence whose ID is other")
+    add("--license-name", metavar="NAME", help="name of the licence if --license is other")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -39,11 +39,11 @@ def run(options: argparse.Namespace) -> None:
     check_licence(options.license, options.license_name)
     from ..sharing import push
 
-    given = pick(options, "runs", "examples", "license", "license_name", "overwrite")
+    given = pick(options, "runs", "license", "license_name", "overwrite")
     commit = push(options.model, options.repo_id, folder, private=options.private or None, **given)
     if commit is not None:
-        print(f"{options.repo_id} is uploaded: {commit.commit_url}")
+        print(f"{options.repo_id} was uploaded: {commit.commit_url}")
     elif folder is not None:
         sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
         size = f"{len(sizes)} files, {sum(sizes) / 1e6:.1f} MB"
-        print(f"{folder} holds what would be uploaded to {options.repo_id}: {size}.")
+        print(f"{folder} has the files that would be uploaded to {options.repo_id}: {size}.")

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan references`: a file of the captions of a dataset, for `hf-ngsan score`."""
+"""The command `hf-ngsan references`: writes the captions of a dataset into a file for `hf-ngsan score`."""
 
 import argparse
 

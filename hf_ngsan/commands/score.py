@@ -1,4 +1,4 @@
-"""The command `hf-ngsan score`: caption metrics of a COCO result file."""
+"""The command `hf-ngsan score`: computes caption metrics of a COCO result file."""
 
 import argparse
 import json
@@ -12,8 +12,8 @@ EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json --per-image scores.json
   hf-ngsan score --compare ours.json theirs.json --references captions_val.json --metrics meteor cider_d
 
-cider_d is what papers and the COCO evaluation call CIDEr; cider is the plain formula, also from 0 to 10. meteor needs
-pip install 'hf-ngsan[eval]'."""
+cider_d is the metric that papers and the COCO evaluation call CIDEr; cider is the original formula, also from 0 to 10.
+meteor needs pip install 'hf-ngsan[eval]'."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,31 +24,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     predictions.add_argument("--compare", nargs=2, type=user_path, metavar=("A.json", "B.json"), help=compared)
     captions = "COCO captions of the same split, or JSON lines"
     parser.add_argument("--references", required=True, type=user_path, metavar="CAPTIONS.json", help=captions)
-    add, metrics = parser.add_argument, f"metrics to compute, of {', '.join(METRICS)} (%(default)s)"
+    add, metrics = parser.add_argument, f"metrics to compute: {', '.join(METRICS)} (default: %(default)s)"
     add("--metrics", nargs="+", choices=METRICS, default=[*DEFAULT_METRICS], metavar="METRIC", help=metrics)
-    add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore by this model")
-    add("--image-folder", type=user_path, metavar="DIR", help="images, by their names in the file of references")
-    add("--truncate-captions", action="store_true", help="cut captions that are too long for --clip-score (refused)")
-    add("--language", default="en", metavar="CODE", help="language of the captions, whose words count (%(default)s)")
+    add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore with this model")
+    add("--image-folder", type=user_path, metavar="DIR", help="folder of the images that the references name")
+    add("--truncate-captions", action="store_true", help="truncate captions that are too long for --clip-score")
+    add("--language", default="en", metavar="CODE", help="language of the captions (%(default)s)")
     add("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image")
 
 
 def run(options: argparse.Namespace) -> None:
     if options.compare is not None:
         if options.per_image is not None or options.clip_score is not None:
-            raise ValueError("--compare goes with --references and --metrics only.")
+            raise ValueError("--compare can be combined with --references and --metrics only.")
         compare(options)
         return
     if (options.clip_score is None) != (options.image_folder is None):
         raise ValueError("CLIPScore needs the images; give --clip-score and --image-folder together.")
     if options.truncate_captions and options.clip_score is None:
-        raise ValueError("--truncate-captions is for --clip-score; leave it out.")
+        raise ValueError("--truncate-captions needs --clip-score; leave it out.")
     check_outputs({"--per-image": options.per_image}, [options.predictions, options.references, options.image_folder])
     score(options)
 
 
 def score(options: argparse.Namespace) -> None:
-    """Prints the scores of captions, and writes those of each image."""
+    """Prints the scores of captions and writes the scores of each image."""
     from ..data.coco_files import match_results, read_references, read_results
     from ..io.files import write_output
     from ..languages import caption_units
@@ -77,7 +77,7 @@ def score(options: argparse.Namespace) -> None:
 
 
 def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], references: list[list[str]]) -> dict:
-    """Returns CLIPScore and RefCLIPScore of captions, and those of each image under "per_image"."""
+    """Returns CLIPScore and RefCLIPScore of captions; the scores of each image are under "per_image"."""
     from ..extraction import list_images
     from ..guests.dual_encoders import dual_encoder_of
     from ..metrics.clip_score import ClipScore
@@ -86,7 +86,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
     places = {str(image.image_id): str(listed.folder / image.file_name) for image in listed.images}
     missing = [image_id for image_id in ids if str(image_id) not in places]
     if missing:
-        raise ValueError(f"{options.references} names no image file of image {missing[0]}, which --clip-score needs.")
+        raise ValueError(f"{options.references} has no file name for image {missing[0]}; --clip-score needs one.")
     encoder = dual_encoder_of(*load_on_device(options.clip_score, "retrieval"))
     images = [places[str(image_id)] for image_id in ids]
     metric = ClipScore(encoder, truncate=options.truncate_captions)
@@ -94,7 +94,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Prints the differences of two systems, with intervals."""
+    """Prints the differences between two systems, with intervals."""
     from ..data.coco_files import match_results, read_references, read_results
     from ..languages import caption_units
     from ..metrics import CaptionMetrics, compare_captions
@@ -117,4 +117,4 @@ def compare(options: argparse.Namespace) -> None:
             f"{name:<8} {of_metric.first:7.4f} {of_metric.second:7.4f} {of_metric.comparison.difference:+8.4f} "
             f"{interval:>20} {of_metric.comparison.p_value:7.4f} {of_metric.p_holm:9.4f}"
         )
-    print(f"{len(images)} images; A - B is the mean over images, and p that of no difference")
+    print(f"{len(images)} images; A - B is the mean over images; p tests that there is no difference")

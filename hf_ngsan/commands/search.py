@@ -1,4 +1,4 @@
-"""The command `hf-ngsan search`: the images of an index that are most similar to a text or an image."""
+"""The command `hf-ngsan search`: finds the images of an index that are most similar to a text or an image."""
 
 import argparse
 import sys
@@ -8,42 +8,41 @@ from ..io.messages import printable
 from ..io.packaged import find_model_folder
 from .arguments import add_shared, check_files, check_outputs, json_of, load_on_device, pick, positive_int, user_path
 
-SUMMARY = """Find images of an index by words or by another image.
+SUMMARY = """Find images of an index by a text or by another image.
 
-Each line of the output has the similarity, the name of an image and its captions, separated by tabs; with several
-indexes, that of the image stands before its name. The standard error says where no image is near enough to a text, by a
-calibrated dual encoder."""
+Each line of the output has the similarity, the name of an image and its captions, separated by tabs. With several
+indexes, the name of the index comes before the name of the image. If the dual encoder is calibrated, a warning on
+stderr reports that no image is near enough to the text."""
 EPILOG = """examples:
   hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan search photos.index --image photo.jpg --top-k 20
   hf-ngsan search photos-1.index photos-2.index "a dog jumps over a log"
   hf-ngsan search photos.index "a dog jumps over a log" --filter "width > 500"
 
-The captions come from the COCO file or dataset, such as images:photos, that was indexed. --filter takes the expressions
-of Milvus over name, captions, width and height, for indexes in Milvus."""
+The captions come from the indexed COCO file or dataset, such as images:photos. --filter accepts expressions of Milvus
+over name, captions, width and height, for indexes in Milvus."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("index", nargs="+", type=user_path, metavar="INDEX", help="folders written by hf-ngsan index with one model")
     add("text", nargs="?", metavar="TEXT", help="text to search for")
-    add("--image", type=user_path, metavar="FILE", help="image file or URL to search for, instead of a text")
+    add("--image", type=user_path, metavar="FILE", help="image file or URL to search with, instead of a text")
     add("--top-k", type=positive_int, default=9, metavar="K", help="maximal number of images (%(default)s)")
     add("--figure", type=user_path, metavar="FILE", help="draw a contact sheet of the images with their scores")
-    add_shared(parser, "--json", help="print a JSON object a line, which also says whether an image is near enough")
-    add("--exact", action="store_true", help="compare with every image, whatever the backend of the index")
-    add("--filter", default="", metavar="EXPRESSION", help="only images that fulfil an expression")
-    add("--model", type=user_path, metavar="DIR", help="new place of the model of the index, if it was moved")
+    add_shared(parser, "--json", help="print one JSON object per line, including whether the image is near enough")
+    add("--filter", default="", metavar="EXPRESSION", help="only images that match this expression")
+    add("--model", type=user_path, metavar="DIR", help="new path of the model of the index, if it was moved")
 
 
 def run(options: argparse.Namespace) -> None:
     from ..loading.calibration import read_search_calibration
     from ..retrieval import IndexFolder
 
-    if options.image is None and len(options.index) > 1:  # argparse gives the indexes all words
+    if options.image is None and len(options.index) > 1:  # argparse assigns all words to the indexes
         *options.index, options.text = options.index
     if (options.text is None) == (options.image is None):
-        raise ValueError("Give a text or an image, with --image, and not both.")
+        raise ValueError("Give either a text or an image (--image).")
     check_files(options.image)
     check_outputs({"--figure": options.figure}, [options.image, *options.index])
     indexes = [IndexFolder.open(Path(folder)) for folder in options.index]
@@ -65,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def hits_by_graph(options: argparse.Namespace, indexes: list) -> list | None:
-    """Returns what the graphs beside the model find, without torch; None if they cannot do what is asked."""
+    """Returns the hits with the ONNX graphs in the model's folder, without torch; None if the options need torch."""
     if options.figure is not None or options.modules:
         return None
     from ..exporting.onnx_folder import open_dual_encoder, open_text_graph
@@ -84,22 +83,15 @@ def hits_by_graph(options: argparse.Namespace, indexes: list) -> list | None:
         query = images.embed(images.image_processor([load_image(options.image)]))
     if query is None:
         return None
-    backend = "exact" if options.exact else None
-    return search_current(indexes, texts.fingerprint, query, options.top_k, backend, options.filter)
+    return search_current(indexes, texts.fingerprint, query, options.top_k, filter=options.filter)
 
 
 def hits_by_model(options: argparse.Namespace, indexes: list) -> list:
-    """Returns what the model finds, and draws it if a figure is wanted."""
+    """Returns the hits with the model, and draws them if a figure is requested."""
     from ..tasks.retrieval_search import draw_hits, search_images
 
     model, processor = load_on_device(options.model or indexes[0].description.model, "retrieval")
-    hits = search_images(
-        model,
-        processor,
-        indexes,
-        backend="exact" if options.exact else None,
-        **pick(options, "text", "image", "top_k", "filter"),
-    )
+    hits = search_images(model, processor, indexes, **pick(options, "text", "image", "top_k", "filter"))
     if options.figure:
         draw_hits(indexes, hits, options.text or f"images like {options.image}", options.figure)
     return hits

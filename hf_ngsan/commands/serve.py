@@ -1,4 +1,4 @@
-"""The command `hf-ngsan serve`: an HTTP server that captions images."""
+"""The command `hf-ngsan serve`: starts an HTTP server that captions images."""
 
 import argparse
 import signal
@@ -9,27 +9,27 @@ from .arguments import MODEL, add_shared, at_most, key_and_value, load_on_device
 
 SUMMARY = """Serve a captioner over HTTP.
 
-Images of requests that arrive together are captioned in one batch."""
+Images from requests that arrive together are captioned in one batch."""
 EPILOG = """examples:
   hf-ngsan serve --model captioner --port 8000
   curl -F files=@photo.jpg -F num_beams=3 http://127.0.0.1:8000/caption
 
-POST /caption takes the files of a form, or JSON {"images": ["BASE64", ...]}. GET /health and GET /metrics report its
-state. Ctrl-C or SIGTERM ends it once the current requests are answered. --uvicorn takes the settings of uvicorn.Config:
-log_level=info prints an access log, ssl_keyfile=FILE and ssl_certfile=FILE serve HTTPS. It needs the extra serve."""
+POST /caption accepts the files of a form, or JSON {"images": ["BASE64", ...]}. GET /health and GET /metrics report the
+state. Ctrl-C or SIGTERM stops the server after the current requests. --uvicorn accepts settings of uvicorn.Config:
+log_level=info prints an access log, ssl_keyfile=FILE and ssl_certfile=FILE enable HTTPS. Needs the extra serve."""
 LIMITS = {
-    "images": ("--max-images", 64, "images of a request"),
-    "request_bytes": ("--max-bytes", 32_000_000, "bytes of a request"),
+    "images": ("--max-images", 64, "images per request"),
+    "request_bytes": ("--max-bytes", 32_000_000, "bytes per request"),
     "pixels": ("--max-pixels", 100_000_000, "pixels of the images of a request, and of those decoded at the same time"),
-    "cost": ("--max-cost", 8_192, "images x beams x tokens of a request"),
-    "seconds": ("--max-seconds", 60, "seconds until a request has arrived and been answered"),
-    "connections": ("--max-connections", 512, "open connections, beyond which requests get status 503"),
-    "waiting": ("--max-waiting", 512, "images that wait, beyond which requests get status 503"),
+    "cost": ("--max-cost", 8_192, "images x beams x tokens per request"),
+    "seconds": ("--max-seconds", 60, "seconds for receiving and answering a request"),
+    "connections": ("--max-connections", 512, "open connections; further requests get status 503"),
+    "waiting": ("--max-waiting", 512, "waiting images; further requests get status 503"),
 }
-"""Options by the fields of [`ServingLimits`]."""
+"""Help texts of the options, by fields of [`ServingLimits`]."""
 
 SET_HERE = {"app", "host", "port", "uds", "fd", "http", "ws", "workers", "reload", "factory", "limit_concurrency"}
-"""Settings of uvicorn that other options have, or that have no effect on a server in this process."""
+"""Settings of uvicorn that are set by other options, or that have no effect on a server in this process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--port", default=8000, help="port to listen at, 0 for any free port (%(default)s)")
     add_shared(parser, "--batch-size", default=32)
     add = parser.add_argument
-    wait = "milliseconds that a batch with free places waits for the next image (%(default)s)"
+    wait = "milliseconds that an incomplete batch waits for the next image (%(default)s)"
     add("--wait-ms", type=at_most(1000, 0), default=5, metavar="MS", help=wait)
     for field, (name, default, what) in LIMITS.items():
         add(name, dest=field, type=positive_int, default=default, metavar="N", help=f"maximal {what} (%(default)s)")
@@ -62,9 +62,9 @@ def run(options: argparse.Namespace) -> None:
     try:
         uvicorn.Config(options.model, **settings)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"--uvicorn takes settings of uvicorn.Config and their values, not these: {error}.") from None
+        raise ValueError(f"--uvicorn has an invalid setting of uvicorn.Config: {error}.") from None
     if SET_HERE & settings.keys():
-        raise ValueError(f"--uvicorn does not take {' and '.join(SET_HERE & settings.keys())}.")
+        raise ValueError(f"--uvicorn does not accept {' and '.join(SET_HERE & settings.keys())}.")
     listen(options.host, options.port).close()  # before the model is loaded
     model, processor = load_on_device(options.model, "captioning", options.engine)
     if not reads_images(model.config):
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
         server = BoundedServer(app, limits, **settings)
         host = f"[{options.host}]" if ":" in options.host else options.host
         scheme = "https" if "ssl_certfile" in settings else "http"
-        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises it again when it has ended
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises it again at its end
         print(f"Serving {options.model} at {scheme}://{host}:{listening.getsockname()[1]}/caption", flush=True)
         try:
             server.run([listening])

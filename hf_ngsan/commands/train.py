@@ -1,4 +1,4 @@
-"""The command `hf-ngsan train`: the training of a model of any task by a training config."""
+"""The command `hf-ngsan train`: trains a model of any task from a training config."""
 
 import argparse
 import dataclasses
@@ -16,7 +16,7 @@ EPILOG = """examples:
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR training.seed=1
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR --resume
   hf-ngsan train --config ngsan/scenes --stage auto
-  hf-ngsan datasets    # kinds of datasets, for data.spec"""
+  hf-ngsan datasets    # lists the kinds of datasets for data.spec"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", required=True, type=user_path, metavar="FILE", help=config)
     keys = "change a key of the training config, such as training.epochs=3"
     add("overrides", nargs="*", default=[], metavar="section.key=value", help=keys)
-    add("--stage", help="short for training.stage=STAGE, for a captioner: xe, scst, auto or distill")
-    add("--resume", action="store_true", help="resume the run in the output folder, if it has one")
+    add("--stage", help="the same as training.stage=STAGE; for captioners: xe, scst, auto or distill")
+    add("--resume", action="store_true", help="resume the run in the output folder, if there is one")
     add("--overwrite", action="store_true", help="delete the run in the output folder first")
     add_shared(parser, "--num-processes")
 
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
         result = train(config, resume=options.resume, overwrite=options.overwrite)
     except KeyboardInterrupt:
         if is_main:
-            message = "Stopped. The same command with --resume (not --overwrite) continues after the last checkpoint in"
+            message = "Stopped. The same command with --resume (not --overwrite) continues from the last checkpoint in"
             print(f"{message} {config.output_dir}.", file=sys.stderr)
         raise
     if is_main:
@@ -56,14 +56,14 @@ def run(options: argparse.Namespace) -> None:
             print(f"The best model{score} is in {result.best_dir}.")
             source, best = config.model.get("init_from"), result.best_dir
             if source is not None and os.path.isdir(os.path.join(find_model_folder(source), "onnx")):
-                print(f"Graphs: hf-ngsan export --model {best}. Doubts: hf-ngsan calibrate --model {best} --data ...")
+                print(f"ONNX: hf-ngsan export --model {best}. Confidence: hf-ngsan calibrate --model {best} --data ...")
     leave_process_group()
 
 
 def config_of(options: argparse.Namespace) -> Any:
     stage = [] if options.stage is None else [f"training.stage={options.stage}"]
     overrides = [*options.overrides, *stage]
-    if not options.modules:  # which may bring tasks with other keys
+    if not options.modules:  # modules may register tasks with other keys
         check_keys(options.config, overrides)
     from ..tasks import load_training_config
 
@@ -71,7 +71,7 @@ def config_of(options: argparse.Namespace) -> Any:
 
 
 def check_keys(config: str, overrides: Sequence[str]) -> None:
-    """Raises an error, before torch comes, for a section or key that no task has."""
+    """Raises an error, before torch is imported, for a section or key that no task has."""
     from ..tasks.settings import base
     from ..training.config import WITH_LORA, ConfigError, parse_override, read_with_base, suggestion
 

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan translate`: translations of arguments, a file or the standard input."""
+"""The command `hf-ngsan translate`: translates arguments, a file or the standard input."""
 
 import argparse
 import sys
@@ -9,27 +9,27 @@ from typing import Any
 from . import arguments
 from .arguments import add_shared, user_path
 
-SUMMARY = "Translate sentences, one a line."
+SUMMARY = "Translate sentences, one per line."
 EPILOG = """examples:
   hf-ngsan translate --model runs/multi30k "A dog jumps over a log."
   hf-ngsan translate --model runs/multi30k --input test.en --output test.translated.de
   cat test.en | hf-ngsan translate --model runs/multi30k --num-beams 1 --batch-size 256
 
-An empty line stays empty. A line with more tokens than data.max_length of the training config is an error;
---skip-errors replaces it by an empty line and counts it at the end."""
+An empty line stays empty. A line with more tokens than data.max_length of the training config is an error; with
+--skip-errors, the output has an empty line for it, and such lines are counted at the end."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("texts", nargs="*", metavar="TEXT", help="sentences to translate (the lines of the standard input)")
+    add("texts", nargs="*", metavar="TEXT", help="sentences to translate (default: the lines of the standard input)")
     add_shared(parser, "--model", "--json", "--output", *arguments.GENERATION, "--skip-errors")
-    add("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
+    add("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence per line")
     add_shared(parser, "--batch-size", default=64)
 
 
 def run(options: argparse.Namespace) -> int:
     if options.texts and options.input:
-        raise ValueError("Give sentences or a file of them, with --input, and not both.")
+        raise ValueError("Give either sentences or a file of sentences (--input).")
     arguments.check_files(options.input)
     arguments.check_outputs({"--output": options.output}, [options.input])
     from ..data.parallel_text import decoded_lines, lines_of, name_lines
@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
             too_long = [number for number, length in lengths.items() if length > longest]
             if too_long and not options.skip_errors:
                 raise ValueError(
-                    f"Line {too_long[0]} has {lengths[too_long[0]]} tokens; this model translates {longest} at most. "
-                    "Cut the line, or leave such lines empty with --skip-errors."
+                    f"Line {too_long[0]} has {lengths[too_long[0]]} tokens; this model translates at most {longest}. "
+                    "Shorten the line, or leave such lines empty with --skip-errors."
                 )
             skipped += too_long
             given = {number: line for number, line in given.items() if number not in too_long}

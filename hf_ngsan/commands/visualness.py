@@ -1,4 +1,4 @@
-"""The command `hf-ngsan visualness`: a table of how much each word of a captioner depends on the image."""
+"""The command `hf-ngsan visualness`: prints how much each word of a captioner depends on the image."""
 
 import argparse
 from pathlib import Path
@@ -11,8 +11,9 @@ EPILOG = """examples:
   hf-ngsan visualness --model runs/rstnet --data features:features --min-count 5
   hf-ngsan visualness --model runs/rstnet --data images:photos --limit 20 --figures figures
 
-The table has a line for each word, the most visual one first: word, visualness from 0 to 1 (mean over occurrences), its
-occurrences, and the standard deviation. The figures are words.png and, for the caption of each image, ID.png."""
+The table has one line per word, the most visual word first, with the word, its visualness from 0 to 1 (mean over
+occurrences), the number of occurrences and the standard deviation. The figures are words.png and, for the caption of
+each image, ID.png."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,4 +50,4 @@ def run(options: argparse.Namespace) -> None:
         for row, words in zip(loaded.select_columns(["image_id", "image"]), captions, strict=True):
             figure = plot_visualness(row["image"], words)
             save_figure(figure, folder / f"{row['image_id']}.png")
-            figure.clear()  # its parts refer to each other, so they would stay in memory for long
+            figure.clear()  # its parts reference each other, so they would stay in memory for long

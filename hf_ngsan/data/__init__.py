@@ -1,6 +1,6 @@
 """From files to batches: the feature contract, readers, synthetic scenes, vocabulary, sampler and collator.
 
-The names below are imported when first used, so that importing this package loads neither torch nor datasets.
+The names below are imported on first use, so that importing this package loads neither torch nor datasets.
 """
 
 from lazy_loader import attach_stub

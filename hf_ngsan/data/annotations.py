@@ -1,4 +1,4 @@
-"""Annotation files in JSON: COCO's, Karpathy's splits and VATEX's captions; joined with features by image id."""
+"""JSON annotation files (COCO, Karpathy's splits, VATEX's captions), joined with features by image id."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -15,14 +15,14 @@ SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "te
 """Karpathy's names of splits; `restval` is the part of COCO's val2014 that is used for training."""
 CAPTIONS_OF_VATEX = {"en": "enCap", "zh": "chCap"}
 CHINESE = re.compile("([\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
-MAX_LISTED = 10  # images that a message lists
-NAMES = ("cocoid", "videoID", "image_id", "id", "filename")  # that name the image of a skipped record
+MAX_LISTED = 10  # maximal images listed in a message
+NAMES = ("cocoid", "videoID", "image_id", "id", "filename")  # fields that identify the image of a skipped record
 
 
 @dataclass(frozen=True)
 class AnnotatedImage:
-    """Annotations of one image or video: its id, if the file has one, the name of its file without suffix or of the
-    video, captions (None if the file has none of any image), split, and width and height in pixels."""
+    """Annotations of one image or video: its id, if the file has ids, its file name without suffix or the name of the
+    video, captions (None if the file has no captions at all), split, and width and height in pixels."""
 
     image_id: int | None = None
     name: str | None = None
@@ -35,7 +35,7 @@ class AnnotatedImage:
         return f"name {self.name}" if self.image_id is None else f"image_id {self.image_id}"
 
     def with_more(self, other: "AnnotatedImage") -> "AnnotatedImage":
-        """Returns the annotations of two files, with the captions of both."""
+        """Merges the annotations of two files; the result has the captions of both."""
         captions = self.captions if other.captions is None else (self.captions or ()) + other.captions
         name, split, size = self.name or other.name, self.split or other.split, self.size or other.size
         return replace(self, name=name, captions=captions, split=split, size=size)
@@ -44,13 +44,13 @@ class AnnotatedImage:
 def parse_records(
     records: Iterable[Record], read: Callable[[Record], Any], key: Callable[[Any], object], skipped: list[dict] | None
 ) -> Iterator[tuple[Record, Any]]:
-    """Yields records and what `read` makes of them, of which `key` must be unique; others are skipped or refused."""
+    """Yields records and their values from `read`; broken records and repeated `key`s are skipped or an error."""
     places: dict[object, str] = {}
     for record in records:
         try:
             content = read(record)
             if key(content) in places:
-                raise DataError(f"{record.where}: {key(content)} is in {places[key(content)]} already.")
+                raise DataError(f"{record.where}: {key(content)} is already in {places[key(content)]}.")
         except DataError as error:
             refuse_record(record, error, skipped)
             continue
@@ -59,15 +59,15 @@ def parse_records(
 
 
 def refuse_record(record: Record, error: DataError, skipped: list[dict] | None) -> None:
-    """Adds a broken record to the list; raises a DataError without a list."""
+    """Adds a broken record to the list, or raises a DataError if there is no list."""
     if skipped is None:
-        raise DataError(f"{str(error).rstrip('.')} (--skip-errors leaves it out).") from None
+        raise DataError(f"{str(error).rstrip('.')} (--skip-errors skips it).") from None
     name = next((record.fields[field] for field in NAMES if record.fields.get(field) is not None), None)
     skipped.append({"image_id": name, "file_name": record.where, "reason": str(error)})
 
 
 def has_any(records: object, field: str) -> bool:
-    """Returns whether a value is a list with an object that has a field."""
+    """Returns whether a value is a list in which some object has a field."""
     return isinstance(records, list) and any(field in record for record in records if isinstance(record, dict))
 
 
@@ -76,7 +76,7 @@ def is_coco(document: Any) -> bool:
 
 
 def coco_records(document: dict, path: Path) -> list[Record]:
-    """Returns the images of a file, with `captions` if its annotations have any."""
+    """Returns the images of a file, with `captions` if its annotations have captions."""
     images = records_by_id(document, "images", path)
     if not has_any(document.get("annotations"), "caption"):
         return list(images.values())
@@ -102,7 +102,7 @@ def is_karpathy(document: Any) -> bool:
 
 
 def karpathy_records(document: dict, path: Path) -> list[Record]:
-    """Returns the images of a split file; if one has the field `cocoid`, all must have it."""
+    """Returns the images of a split file; if one image has the field `cocoid`, all must have it."""
     images = records_of(document, "images", path)
     more = {"cocoid": None} if any("cocoid" in image.fields for image in images) else {}
     return [Record(image.where, {**more, **image.fields}) for image in images]
@@ -119,7 +119,7 @@ def read_karpathy_image(image: Record) -> AnnotatedImage:
         raise image.error("split", f"must be one of {', '.join(SPLITS)}")
     captions = tuple(sentence.text("raw") for sentence in image.records("sentences"))
     if not captions or not all(captions):
-        raise image.error("sentences", "must have one caption at least, and none without a word")
+        raise image.error("sentences", "must have at least one caption, and no caption without words")
     return AnnotatedImage(image_id, stem, captions, split)
 
 
@@ -136,14 +136,14 @@ def read_video(video: Record, language: str = "en") -> AnnotatedImage:
     field = CAPTIONS_OF_VATEX[language]
     captions = video.fields.get(field)
     if not isinstance(captions, list) or not captions or not all(isinstance(c, str) and c.strip() for c in captions):
-        raise video.error(field, "must be a list of captions, none of them empty")
+        raise video.error(field, "must be a list of non-empty captions")
     if language == "zh":
         captions = [CHINESE.sub(r" \1 ", caption) for caption in captions]  # each character becomes a word
     return AnnotatedImage(None, video.string("videoID"), tuple(" ".join(caption.split()) for caption in captions))
 
 
 class AnnotationFormat(NamedTuple):
-    """One layout of annotation files: whether a document has it, its records of images, and how one is read."""
+    """A layout of annotation files: functions that recognise it, list its image records, and read a record."""
 
     name: str
     summary: str
@@ -169,11 +169,11 @@ def annotation_format(document: object, path: Path) -> AnnotationFormat:
         if layout.fits(document):
             return layout
     known = "; ".join(f"{layout.name}: {layout.summary}" for layout in ANNOTATION_FORMATS.values())
-    raise DataError(f"{path} is JSON of no known format; there are {known}.")
+    raise DataError(f"{path} is JSON in an unknown format; the known ones are {known}.")
 
 
 class Annotations:
-    """The annotations of a conversion by image; see [`parse_records`] for `skipped`."""
+    """The annotations of a conversion, by image; see [`parse_records`] for `skipped`."""
 
     def __init__(self, paths: Iterable[Path], skipped: list[dict] | None) -> None:
         self.paths = list(paths)

@@ -1,4 +1,4 @@
-"""Boxes of images from any detector or person, in the files that their tools write, matched with images."""
+"""Reads boxes of images from files of detectors and annotation tools, and matches them with images."""
 
 import json
 import logging
@@ -21,8 +21,8 @@ from .images.sources import METADATA_READERS
 
 logger = logging.getLogger(__name__)
 
-SHARES = (1, 1)  # size of an image in the unit of boxes that are shares of its sides
-KEYS: Any = (  # of an image's file name and id
+SHARES = (1, 1)  # `size` of an image whose boxes are relative to its sides
+KEYS: Any = (  # keys of an image's file name and id
     lambda name, _: name and PurePath(name).as_posix(),
     lambda name, _: name and PurePath(name).with_suffix("").as_posix(),
     lambda name, _: name and PurePath(name).stem,
@@ -32,13 +32,13 @@ KEYS: Any = (  # of an image's file name and id
 
 @dataclass(frozen=True)
 class ImageBoxes:
-    """Boxes of one image with their labels and scores, and the name, id and size that identify the image."""
+    """Boxes of one image with labels and scores, and the name, id and size of the image."""
 
     corners: np.ndarray  # `(N, 4)` float32: x1, y1, x2, y2, in pixels of the upright image unless `size` is `SHARES`
     scores: np.ndarray
-    labels: np.ndarray  # of strings
-    size: tuple[int, int] | None = None  # width and height of the image, if they are known
-    name: str | None = None  # of its file
+    labels: np.ndarray  # strings
+    size: tuple[int, int] | None = None  # width and height of the image, if known
+    name: str | None = None  # name of its file
     image_id: int | str | None = None
 
     @classmethod
@@ -52,20 +52,20 @@ class ImageBoxes:
         return replace(self, corners=self.corners[places], labels=self.labels[places], scores=self.scores[places])
 
     def surest(self, settings: Any) -> "ImageBoxes":
-        """Returns the `num_regions` boxes of the highest scores from `score_threshold` on, the surest first."""
+        """Returns the `num_regions` boxes with the highest scores, at least `score_threshold`, in descending order."""
         order = np.argsort(-self.scores, kind="stable")
         return self.only(order[self.scores[order] >= settings.score_threshold][: settings.num_regions])
 
     def have_area(self, width: float, height: float) -> np.ndarray:
-        """Returns which boxes `(N,)` have an area within an image of this size."""
+        """Returns a mask `(N,)` of the boxes that have an area inside an image of this size."""
         clipped = self.corners.clip(0, np.array(self.size or (width, height), np.float32)[[0, 1, 0, 1]])
         return np.all(clipped[:, 2:] > clipped[:, :2], axis=1)
 
     def fitted(self, width: int, height: int, name: str, skip_errors: bool = False) -> "ImageBoxes":
-        """Returns the boxes clipped to their image of this size and name, as shares of its width and height.
+        """Returns the boxes clipped to their image and divided by its width and height.
 
-        Raises a DataError for boxes without area in the image, which `skip_errors` leaves out with a warning, and if
-        the file of the boxes gives the image another size.
+        Raises a DataError if the box file has another size for the image, and for boxes without area in the image;
+        `skip_errors` leaves these out with a warning.
         """
         if self.size not in (None, SHARES, (width, height)):
             raise DataError(f"{name} has {width} x {height} pixels, but its boxes are for {self.size} pixels.")
@@ -90,17 +90,17 @@ NO_BOXES = ImageBoxes.of([], [], [])
 def boxes_of_images(
     path: str | os.PathLike, images: Sequence[tuple], settings: Any, skip_errors: bool = False
 ) -> tuple[list[ImageBoxes], list[str]]:
-    """Returns the boxes of images in a file, the surest first, and sentences about the rest of both.
+    """Returns the boxes of images from a file, in descending order of scores, and notes about unmatched ones.
 
     Args:
-        path: what [`read_boxes`] reads.
-        images: id, or None, and file name of each. Images are matched by whole names, by names without suffix, without
-            folders too, or by ids: by the first of these that matches any.
-        settings: a configuration with `num_regions`, boxes of an image at most, and `score_threshold`.
+        path: file or folder for [`read_boxes`].
+        images: id (or None) and file name of each image. Images are matched by full names, by names without suffix, by
+            names without suffix and folders, or by ids; the first way with a match is used.
+        settings: a configuration with `num_regions` (maximal number of boxes per image) and `score_threshold`.
         skip_errors: whether boxes without area in their image are left out and counted; otherwise they are an error.
 
     Raises:
-        DataError: the file cannot be read, matches none of the images or one ambiguously, or a box has no area.
+        DataError: the file cannot be read, no image matches, a match is ambiguous, or a box has no area.
     """
     found = read_boxes(path)
     own = match_boxes(found, images, path)
@@ -110,7 +110,7 @@ def boxes_of_images(
         faults += [f"{image[1]} {corners.tolist()}" for corners in boxes.corners[~have_area]]
         chosen.append(boxes.only(have_area).surest(settings))
     if faults:
-        told = f"{path}: {len(faults)} boxes lie outside of their images or have no area: {listing(faults)}"
+        told = f"{path}: {len(faults)} boxes are outside of their images or have no area: {listing(faults)}"
         if not skip_errors:
             raise DataError(f"{told} (--skip-errors leaves them out).")
         notes.append(f"{told}; they were left out.")
@@ -118,7 +118,7 @@ def boxes_of_images(
     if unused := [boxes.name or boxes.image_id for boxes in found if id(boxes) not in used]:
         notes.append(f"{path} also has boxes of {len(unused)} other images: {listing(unused)}.")
     if bare := [image[1] for image, boxes in zip(images, chosen, strict=True) if not len(boxes.corners)]:
-        notes.append(f"{len(bare)} images have no box in {path} and keep the whole image: {listing(bare)}.")
+        notes.append(f"{len(bare)} images have no box in {path}; the whole image is used: {listing(bare)}.")
     return chosen, notes
 
 
@@ -132,27 +132,27 @@ def match_boxes(found: Sequence[ImageBoxes], images: Sequence[tuple], path: str 
         counts = Counter(wanted)
         if matched := counts.keys() & by_key.keys():
             if twice := [name for name in matched if counts[name] > 1 or len(by_key[name]) > 1]:
-                raise DataError(f"{path}: several images have the name {listing(sorted(twice))}; give whole paths.")
+                raise DataError(f"{path}: several images have the name {listing(sorted(twice))}; give full paths.")
             are_places = key is KEYS[-1] and [image[0] for image in images] == [*range(len(images))]
-            if are_places and (other := by_key.keys() - counts.keys()):  # such as ids that count from 1
-                raise DataError(f"{path}: {listing(sorted(other))} are ids of no image; these count from 0.")
+            if are_places and (other := by_key.keys() - counts.keys()):  # such as ids counted from 1
+                raise DataError(f"{path}: {listing(sorted(other))} are not ids of images; these are counted from 0.")
             return [by_key[name][0] if name in matched else NO_BOXES for name in wanted]
     theirs, names = listing([boxes.name or boxes.image_id for boxes in found]), listing([image[1] for image in images])
-    raise DataError(f"{path} has boxes of none of the images {names}; its images are {theirs or 'none'}.")
+    raise DataError(f"{path} has no boxes of the images {names}; its images are {theirs or 'none'}.")
 
 
 def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
-    """Reads boxes by image, with labels, and scores where there are some, else 1.
+    """Reads the boxes of each image, with labels and scores (1 if there are no scores).
 
     Args:
         path: COCO annotations or results; a table (CSV, Parquet, JSON lines) with the columns `image` (name or id),
-            `box`, or `x1`, `y1`, `x2`, `y2`, and perhaps `label` and `score`; or a folder of YOLO's text files (lines
-            of class, x, y, width, height and perhaps score) and perhaps `classes.txt`, the names of the classes. Boxes
-            are in pixels of the upright image; in shares of its sides those of YOLO, and in a file without a side
-            above 2.
+            `box` or `x1`, `y1`, `x2`, `y2`, and optionally `label` and `score`; or a folder of YOLO text files (lines
+            of class, x, y, width, height and optionally a score), optionally with class names in `classes.txt`. Boxes
+            are in pixels of the upright image. Boxes of YOLO, and of files without a value above 2, are relative to
+            the sides of the image.
 
     Raises:
-        DataError: the file is none of these, or has a box that is none.
+        DataError: the file has another format, or has an invalid box.
     """
     path = Path(path)
     if path.is_dir():
@@ -165,12 +165,12 @@ def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
         try:
             x, y, right, bottom, score = map(float, [*values, 1.0] if len(values) == 4 else values)
             corners = [x, y, right, bottom]
-            if origin is not None:  # right and bottom are width and height
+            if origin is not None:  # the last two numbers are width and height
                 corners = [x - origin * right, y - origin * bottom, x + (1 - origin) * right, y + (1 - origin) * bottom]
         except (TypeError, ValueError):
             corners, score = [], math.nan
         if not math.isfinite(sum(corners) + score):
-            raise DataError(f"{where}: {values!r:.80} are not the four numbers of a box and, perhaps, a score.")
+            raise DataError(f"{where}: {values!r:.80} are not the four numbers of a box with an optional score.")
         by_image[image].append((corners, score, label))
     found = [
         ImageBoxes.of(*zip(*rows_of_image, strict=True), size, name if isinstance(name, str) else None, image_id)
@@ -181,8 +181,8 @@ def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
 
 
 Row = tuple[tuple[Any, Any, tuple[int, int] | None], str, list, str, float | None]
-"""Name, id and size of an image, and of one of its boxes the place in messages, the numbers and perhaps a score, the
-label, and at which share of width and height x and y lie; None for corners."""
+"""Name, id and size of an image; and for one of its boxes: position for messages, numbers with an optional score,
+label, and the relative position of (x, y) in the box, None for corners."""
 
 
 def rows_of_coco(document: Any, path: Path) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""The collator: rows of a dataset become a batch for a captioner."""
+"""The collator turns rows of a dataset into a batch for a captioner."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,28 +10,28 @@ from .errors import DataError
 from .sampler import digest
 
 Row = Mapping[str, Any]
-IGNORED_LABEL = -100  # of a token that is no target, as transformers and PyTorch have it
+IGNORED_LABEL = -100  # label of a token without target, as in transformers and PyTorch
 
 
 class CaptionCollator:
     """Makes a batch of rows of the feature contract, with a fixed number of captions for each image.
 
-    The choice of captions depends on `seed`, the epoch and the row's `image_id` alone, not on a random state, worker or
+    The choice of captions depends only on `seed`, the epoch and the row's `image_id`, not on a random state, worker or
     process, so that an epoch can be repeated exactly.
 
-    Works as the `data_collator` of transformers' `Seq2SeqTrainer`, which needs `remove_unused_columns=False` and, for
-    `label_smoothing_factor`, a collator that is given the model.
+    Can be used as `data_collator` of transformers' `Seq2SeqTrainer` with `remove_unused_columns=False`. For
+    `label_smoothing_factor`, pass `model` to the collator.
 
     Args:
-        processor: pads and tokenizes; called as `processor(visual_features=[…], visual_boxes=[…], captions=[…])` with
-            lists of B arrays `(N, D)`, of B arrays `(N, 4)` or None, and of B lists of C strings or None, which is a
-            caption that a row lacks; for rows without `visual_features` with `images=[…]`.
-        captions_per_image: C. C different captions are drawn from a row with more; a row with fewer gets label rows of
-            -100. None takes every caption of every row; C is then the largest number in the batch.
-        max_caption_length: labels are cut to this number of tokens, the end token included; None leaves them.
-        augment: changes a row at random before it is collated, given the row and the epoch.
-        model: adds `decoder_input_ids` to batches with labels, for losses that are computed outside the model.
-        with_images: False takes the captions alone, for models of language.
+        processor: pads and tokenizes. It is called as `processor(visual_features=[…], visual_boxes=[…], captions=[…])`
+            with lists of B arrays `(N, D)`, of B arrays `(N, 4)` or None, and of B lists of C strings or None (for a
+            missing caption). For rows without `visual_features`, it is called with `images=[…]`.
+        captions_per_image: C. C different captions are drawn from a row with more captions; a row with fewer captions
+            gets label rows of -100. None uses all captions; C is then the largest number in the batch.
+        max_caption_length: labels are truncated to this number of tokens, including the end token; None: no limit.
+        augment: changes a row randomly before it is collated; called with the row and the epoch.
+        model: adds `decoder_input_ids` to batches with labels, for losses that are computed outside of the model.
+        with_images: False uses only the captions, for language models.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class CaptionCollator:
         self.epoch = epoch
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Collates B rows, whose captions are in `captions` or, without these, in `caption`.
+        """Collates B rows with captions in `captions` or else in `caption`.
 
         Returns:
-            What the processor returns: `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` if rows have boxes,
-            `attention_mask` `(B, N)` - or `pixel_values` `(B, 3, height, width)` -, and `labels` `(B * C, T)`, image by
-            image, unless no row has captions; with the collator's model also `decoder_input_ids` `(B * C, T)`; with
-            rows of `caption_weights`, a number for each caption, also these `(B * C,)`. An empty dict for no rows.
+            The output of the processor: `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` if rows have boxes,
+            `attention_mask` `(B, N)`, or `pixel_values` `(B, 3, height, width)`; and `labels` `(B * C, T)`, image by
+            image, if a row has captions. With `model`, also `decoder_input_ids` `(B * C, T)`. If rows have
+            `caption_weights` (a number for each caption), also these `(B * C,)`. An empty dict for no rows.
         """
         if not rows:
             return {}
@@ -84,7 +84,7 @@ class CaptionCollator:
         return batch
 
     def choose_captions(self, rows: Sequence[Row], captions: Sequence[Sequence[str]]) -> list[list[int | None]] | None:
-        """Returns the places of C captions in each row's list, None for those that it lacks; None if no row has any."""
+        """Returns the indices of C captions of each row, None for missing ones; returns None if no row has captions."""
         numbers = [len(texts) for texts in captions]
         if not any(numbers):
             return None
@@ -114,13 +114,13 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
     if without:
         images = [row.get("image") for row in rows]
         if any(image is None for image in images):
-            raise DataError(f"The row with image_id {without[0]} has no visual_features, and not every row an image.")
+            raise DataError(f"The row with image_id {without[0]} has no visual_features, and some row has no image.")
         return {"images": images}
     boxes = [row.get("visual_boxes") for row in rows]
     having = [box is not None and np.ndim(box) > 0 for box in boxes]  # datasets with Array2D read None as NaN
     if any(having) and not all(having):
         missing = rows[having.index(False)].get("image_id")
-        raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch have.")
+        raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch do.")
     features = [np.asarray(row["visual_features"]) for row in rows]
     return {"visual_features": features, "visual_boxes": list(map(np.asarray, boxes)) if all(having) else None}
 

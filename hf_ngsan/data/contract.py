@@ -21,10 +21,10 @@ from .errors import DataError, naming_damage
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
 WHOLE_ARRAYS = "hf_ngsan_whole_arrays"  # name of the format of [`WholeArrayFormatter`]
-MIN_SIDE = 1e-3  # width or height that a box without area gets, as a share of the image: one pixel of 1000
+MIN_SIDE = 1e-3  # width or height of widened boxes without area, relative to the image: one pixel of 1000
 BOX_TOLERANCE = 1e-3
-"""How far a box may reach beyond its image, as a share of the side; the files of `models` have an equal one."""
-ROUNDING = 1.0  # pixels by which a box may reach beyond its image, as boxes of COCO do
+"""How far a box may extend beyond its image, relative to the side; `models` has the same value."""
+ROUNDING = 1.0  # pixels by which a box may extend beyond its image, as in COCO
 
 
 def caption_features(
@@ -42,8 +42,8 @@ def caption_features(
     Args:
         feature_size: D, the feature dimension.
         dtype: `"float16"` or `"float32"`, the type of the features on disk.
-        boxes, image, size, split, objects: whether there are the columns `visual_boxes`, `image`, `width` and `height`,
-            `split`, `objects`.
+        boxes, image, size, split, objects: whether to include the columns `visual_boxes`, `image`, `width` and
+            `height`, `split`, `objects`.
     """
     features = {"image_id": Value("int64"), "visual_features": lists_of_vectors(feature_size, dtype)}
     if boxes:
@@ -61,7 +61,7 @@ def caption_features(
 
 
 def lists_of_vectors(dimension: int, dtype: str) -> List:
-    """Returns the type of any number of vectors of one dimension, which is read faster than `Array2D`."""
+    """Returns the type for any number of vectors of one dimension; it is read faster than `Array2D`."""
     return List(List(Value(dtype), length=dimension))
 
 
@@ -72,7 +72,7 @@ def with_arrays(dataset: Dataset) -> Dataset:
 
 
 def with_whole_arrays(rows: Any) -> Any:
-    """Returns rows with equal values that are read faster; do not save them: only this package knows their format."""
+    """Returns the same rows in a format that is read faster; do not save them: other programs cannot read it."""
     form = rows.format if isinstance(rows, Dataset) else {"type": None}
     return rows.with_format(**{**form, "type": WHOLE_ARRAYS}) if form["type"] == "numpy" else rows
 
@@ -87,7 +87,7 @@ class WholeArrayExtractor(NumpyArrowExtractor):
 
 
 def arrays_of(lists: pa.Array) -> list[np.ndarray] | None:
-    """Returns lists of vectors of one dimension as arrays `(N, D)`; None for anything else, or with null values."""
+    """Returns lists of vectors of one dimension as arrays `(N, D)`; None for other types or null values."""
     if not pa.types.is_list(lists.type) or not pa.types.is_fixed_size_list(lists.type.value_type):
         return None
     bounds = lists.offsets.to_numpy()
@@ -103,14 +103,14 @@ class WholeArrayFormatter(NumpyFormatter):
     numpy_arrow_extractor = WholeArrayExtractor
 
 
-# datasets (tested with 5.2) has no public way to add a format, only to transform rows that have been decoded.
+# datasets (tested with 5.2) has no public way to add a format, only transforms of decoded rows.
 _register_formatter(WholeArrayFormatter, WHOLE_ARRAYS)
 
 
 def clamp_boxes(boxes: np.ndarray) -> tuple[np.ndarray, int]:
-    """Gives boxes `(N, 4)` without area the side `MIN_SIDE`, around their centre and within the image.
+    """Widens boxes `(N, 4)` without area to the side `MIN_SIDE`, around their centre and within the image.
 
-    Returns the boxes, float32, and how many of them were changed. Inverted boxes are left as they are.
+    Returns the boxes, float32, and the number of changed ones. Inverted boxes are not changed.
     """
     boxes = np.asarray(boxes, dtype=np.float32)
     flat = boxes[:, 2:] == boxes[:, :2]
@@ -135,7 +135,7 @@ def check_row(row: Mapping[str, Any], *, where: str, feature_size: int | None = 
     Args:
         row: a mapping with the fields of the contract; arrays or nested lists.
         where: name of the row in errors, e.g. `"features:mine, row 7"`.
-        feature_size: the dimension D that the features must have; None for any.
+        feature_size: the required feature dimension D; None for any.
 
     Returns:
         The row with features and boxes as arrays; boxes are float32, and widened if they had no area (`clamp_boxes`).
@@ -156,14 +156,14 @@ def check_row(row: Mapping[str, Any], *, where: str, feature_size: int | None = 
 
 
 def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
-    """Checks every row of a dataset with the columns of the contract; `name` is for messages.
+    """Checks every row of a dataset against the contract; `name` is for messages.
 
     Returns:
-        The dataset. Boxes without area are widened, and one warning counts them. Columns `visual_boxes` and `captions`
-        without a single value are left out.
+        The dataset. Boxes without area are widened, and one warning counts them. The columns `visual_boxes` and
+        `captions` are removed if they have no value.
 
     Raises:
-        DataError: naming the first wrong row and its field.
+        DataError: a row is invalid; the message names the first such row and its field.
     """
     check_columns(dataset, name)
     dataset = drop_empty_columns(dataset)
@@ -175,18 +175,18 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
 
 
 def check_columns(dataset: Dataset, name: str) -> None:
-    """Raises a DataError for a dataset without rows, or without a column of ids or of features."""
+    """Raises a DataError for a dataset without rows, ids or features."""
     if not len(dataset) or not {"image_id", "visual_features"} <= {*dataset.column_names}:
         raise DataError(f"{name} lacks image_id or visual_features: {len(dataset)} rows of {dataset.column_names}.")
 
 
 def check_row_of_dataset(row: Mapping[str, Any], index: int, name: str, feature_size: int | None) -> dict[str, Any]:
-    """Checks a row as [`check_row`], and that it has an integer id, and boxes where its dataset has that column."""
+    """Checks a row like [`check_row`], and that it has an integer id and, if the dataset has boxes, boxes."""
     where = f"{name}, row {index} (image_id {row['image_id']})"
     if not isinstance(row["image_id"], int) or isinstance(row["image_id"], bool):
         raise DataError(f"{name}, row {index}: image_id is {row['image_id']!r}; it must be an integer.")
     if "visual_boxes" in row and is_missing(row["visual_boxes"]):
-        raise DataError(f"{where}: visual_boxes is missing, but other rows have boxes; give boxes to all or to none.")
+        raise DataError(f"{where}: visual_boxes is missing, but other rows have boxes; give boxes to all or none.")
     return check_row(row, where=where, feature_size=feature_size)
 
 
@@ -199,7 +199,7 @@ def drop_empty_columns(dataset: Dataset) -> Dataset:
 def widen_boxes(dataset: Dataset, *, name: str) -> Dataset:
     """Returns the dataset with boxes without area widened in every row; one warning counts them."""
     if "visual_boxes" not in dataset.column_names or not any(map(some_are_flat, column_parts(dataset, "visual_boxes"))):
-        return dataset  # which stays memory-mapped
+        return dataset  # stays memory-mapped
     pairs = [clamp_boxes(row["visual_boxes"]) for row in rows_of(dataset.select_columns(["visual_boxes"]), name)]
     warnings.warn(widening_note(name, sum(number for _, number in pairs)), stacklevel=2)
     features = Features({"visual_boxes": lists_of_vectors(4, "float32")})
@@ -212,7 +212,7 @@ def widening_note(name: str, number: int) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Returns whether a field is absent: None, or the NaN by which datasets with `Array2D` represent None."""
+    """Returns whether a field is absent: None, or NaN, which datasets with `Array2D` use for None."""
     return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
 
 
@@ -222,7 +222,7 @@ def column_parts(dataset: Dataset, column: str) -> Iterator[pa.Array]:
 
 
 def some_are_flat(boxes: pa.Array) -> bool:
-    boxes = getattr(boxes, "storage", boxes)  # where the dataset has Array2D
+    boxes = getattr(boxes, "storage", boxes)  # for Array2D
     corners = boxes.flatten().flatten().to_numpy(zero_copy_only=False).reshape(-1, 4)
     return bool((corners[:, 2:] == corners[:, :2]).any())
 
@@ -242,15 +242,15 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
     if features.ndim != 2 or 0 in features.shape:
         raise DataError(f"{where}: visual_features has shape {features.shape}; it must be (regions, dimension).")
     if feature_size is not None and features.shape[1] != feature_size:
-        raise DataError(f"{where}: visual_features has dimension {features.shape[1]}; rows before have {feature_size}.")
+        raise DataError(f"{where}: visual_features has dimension {features.shape[1]}; others have {feature_size}.")
     if bad.any():
         row, channel = np.argwhere(bad)[0]
-        raise DataError(f"{where}: visual_features[{row}, {channel}] is {features[row, channel]}; extract it anew.")
+        raise DataError(f"{where}: visual_features[{row}, {channel}] is {features[row, channel]}; extract it again.")
     return features
 
 
 def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> np.ndarray:
-    """Returns the boxes `(num_regions, 4)`, float32, which must be within [0, 1] but for `BOX_TOLERANCE`."""
+    """Returns the boxes `(num_regions, 4)`, float32; they must be within [0, 1] up to `BOX_TOLERANCE`."""
     boxes = finite_boxes(boxes, where).astype(np.float32, copy=False)
     if len(boxes) != num_regions:
         raise DataError(f"{where}: visual_boxes has {len(boxes)} boxes for {num_regions} regions of visual_features.")
@@ -262,7 +262,7 @@ def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> n
 
 
 def finite_boxes(boxes: np.ndarray | Sequence, where: str) -> np.ndarray:
-    """Returns boxes `(N, 4)`; raises a DataError for another shape, or anything but finite numbers."""
+    """Returns boxes `(N, 4)`; raises a DataError for another shape or numbers that are not finite."""
     with naming_damage(f"{where}: visual_boxes"):
         boxes = np.asarray(boxes)
         infinite = ~np.isfinite(boxes)
@@ -273,7 +273,7 @@ def finite_boxes(boxes: np.ndarray | Sequence, where: str) -> np.ndarray:
 
 
 def refuse_boxes(boxes: np.ndarray, wrong: np.ndarray, fault: str, where: str) -> None:
-    """Raises a DataError that names the first box with a number that is wrong."""
+    """Raises a DataError with the first wrong box."""
     if wrong.any():
         first = int(wrong.any(axis=1).argmax())
         values = ", ".join(f"{side:g}" for side in boxes[first])
@@ -282,7 +282,7 @@ def refuse_boxes(boxes: np.ndarray, wrong: np.ndarray, fault: str, where: str) -
 
 def check_captions(captions: Any, where: str) -> None:
     if is_missing(captions) or isinstance(captions, str | Mapping) or len(captions) == 0:
-        raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings, of one at least.")
+        raise DataError(f"{where}: captions is {captions!r}; it must be a non-empty list of strings.")
     for index, caption in enumerate(captions):
         if not isinstance(caption, str) or not caption.strip():
             raise DataError(f"{where}: captions[{index}] is {caption!r}; a caption is a string with at least one word.")

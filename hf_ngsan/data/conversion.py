@@ -1,5 +1,5 @@
-"""Conversion of third-party files: features into a folder that `load_data("features:FOLDER", split)` reads, annotations
-alone into a table.
+"""Converts third-party files: features into a folder for `load_data("features:FOLDER", split)`, annotations without
+features into a table.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ METADATA = "conversion.json"
 
 
 class ConversionFolder(ShardFolder):
-    """The folder that a conversion fills: shards and, in conversion.json, a [`ConversionPlan`]."""
+    """The output folder of a conversion: shards and, in conversion.json, a [`ConversionPlan`]."""
 
     metadata_name = METADATA
     error = DataError
@@ -43,9 +43,9 @@ class ConversionFolder(ShardFolder):
 
 
 class ConversionResult(NamedTuple):
-    """Result of a conversion: rows of the folder, those of this run (the others are of an earlier run that was
-    interrupted), D, the fewest and the most regions of an image, `{"image_id", "file_name", "reason"}`
-    of skipped records, and sentences about assumptions."""
+    """Result of a conversion: number of rows in the folder, number of new rows (others come from an interrupted run),
+    feature dimension D, minimal and maximal number of regions per image, `{"image_id", "file_name", "reason"}` of
+    skipped records, and sentences about assumptions."""
 
     num_rows: int
     num_new: int
@@ -70,12 +70,12 @@ def convert_features(
     """Writes the features of files in a known format into a folder of the feature contract.
 
     Annotation files among the inputs (`.json`) add captions, splits and sizes to their images. The rows are in the
-    order of the inputs. A killed run leaves its rows beside the output, and the same call resumes there.
+    order of the inputs. A killed run leaves its rows next to the output, and the same call resumes it.
 
-    `boxes` is the order of the four numbers of a box in the inputs: corners (`xyxy`), the upper left corner with width
-    and height (`xywh`), or the centre with them (`cxcywh`). Grids are pooled to `grid_size` by their means. With
-    `skip_errors` records that cannot be used are skipped and listed, and are otherwise a DataError. The options are
-    those of `hf-ngsan convert`.
+    `boxes` is the order of the four numbers of a box in the inputs: corners (`xyxy`), upper left corner with width and
+    height (`xywh`), or centre with width and height (`cxcywh`). Grids are mean-pooled to `grid_size`. Records that
+    cannot be used are a DataError, or are skipped and listed with `skip_errors`. The options are those of
+    `hf-ngsan convert`.
     """
     output = Path(output)
     check_new_folder(output)
@@ -111,7 +111,7 @@ def convert_features(
         lock.release()
         if folder.path.exists() and not folder.records():
             shutil.rmtree(folder.path)
-    note = "The sizes of images are unknown; boxes were divided by the size of the smallest image with all of its own."
+    note = "The sizes of images are unknown; boxes were divided by the size of the smallest image that includes them."
     notes = [note] if plan.guesses_sizes else []
     regions = int(lengths.min()), int(lengths.max())
     return ConversionResult(num_rows, num_new, plan.feature_size, regions, skipped, notes)
@@ -133,7 +133,7 @@ def key_of_inputs(sources: Sequence[FeatureSource], annotations: Annotations, *o
 
 
 def without_features(annotations: Annotations, maker: RowMaker, skip_errors: bool) -> list[dict]:
-    """Returns an entry for each annotated image without features; raises a DataError unless they may be skipped."""
+    """Returns an entry for each annotated image without features; raises a DataError unless `skip_errors`."""
     missing: list = [image_id for image_id in annotations.by_id if image_id not in maker.seen]
     if maker.names:
         missing = [name for name in annotations.by_name if name not in maker.names]
@@ -149,7 +149,7 @@ def skipped_entry(image_id: int | str | None, place: object, error: DataError) -
 
 
 def write_shards(folder: ConversionFolder, maker: RowMaker, images_per_shard: int, skip_errors: bool) -> int:
-    """Writes the records of all sources, shard by shard, from the end of the folder; returns the number of new rows."""
+    """Writes the records of all sources shard by shard, after the existing ones; returns the number of new rows."""
     chunk, first, place = resume(folder, maker)
     num_new = 0
     for number, source in list(enumerate(maker.sources))[first:]:
@@ -165,7 +165,7 @@ def write_shards(folder: ConversionFolder, maker: RowMaker, images_per_shard: in
 
 
 def resume(folder: ConversionFolder, maker: RowMaker) -> tuple[int, int, int]:
-    """Returns the chunk after the complete shards, the number of its source, and its place there."""
+    """Returns the first chunk after the complete shards, the number of its source, and its position there."""
     records = folder.records()
     try:
         recorded = json.loads((folder.path / METADATA).read_text(encoding="utf-8"))
@@ -196,7 +196,7 @@ def write_shard(
     skip_errors: bool,
     display: ProgressDisplay,
 ) -> int | None:
-    """Writes one shard of the next entries of a source; returns the number of its rows, None without an entry."""
+    """Writes one shard with the next entries of a source; returns its number of rows, or None if none are left."""
     skipped: list[dict] = []
     shard: ShardWriter | None = None
     count = end = 0
@@ -208,8 +208,8 @@ def write_shard(
                 row = maker.make_row(number, entry, name, record)
             except DataError as error:
                 if not (skip_errors or isinstance(error, LeftOutError)):
-                    kept = "; what was converted is kept" if folder.records() else ""
-                    raise DataError(f"{str(error).rstrip('.')} (--skip-errors leaves it out{kept}).") from error
+                    kept = "; converted records are kept" if folder.records() else ""
+                    raise DataError(f"{str(error).rstrip('.')} (--skip-errors skips it{kept}).") from error
                 skipped.append(skipped_entry(name, entry.where, error))
             if row is not None:
                 if not (folder.path / METADATA).exists():
@@ -240,7 +240,7 @@ IMAGE_COLUMNS = {
 
 
 class TableResult(NamedTuple):
-    """Result of a conversion of annotations: number of rows, columns, and the records that could not be read."""
+    """Result of a conversion of annotations: number of rows, columns, and skipped records."""
 
     num_rows: int
     columns: list[str]
@@ -254,8 +254,8 @@ def convert_annotations(
     split: str | None = None,
     skip_errors: bool = False,
 ) -> TableResult:
-    """Writes annotation files into a table that `datasets.load_from_disk` reads: images, merged by id, or VQA v2's
-    questions; the arguments are those of [`convert_features`]."""
+    """Writes annotation files into a table for `datasets.load_from_disk`: images, merged by id, or questions of VQA v2.
+    The arguments are those of [`convert_features`]."""
     output = Path(output)
     check_new_folder(output)
     paths = [Path(path) for path in inputs]
@@ -278,7 +278,7 @@ def convert_annotations(
         ]
     if not rows:
         reason = skipped[0]["reason"] if skipped else "it is empty."
-        raise DataError(f"{paths[0]} has no record that can be used; {reason}")
+        raise DataError(f"{paths[0]} has no usable record; {reason}")
     features = columns_of(rows, columns)
     table = Dataset.from_dict({name: [row.get(name) for row in rows] for name in features}, features=features)
 

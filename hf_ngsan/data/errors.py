@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 
 class DataError(ValueError):
-    """Data that cannot be used: the message names the file, row and field, and says what to do."""
+    """Data that cannot be used; the message names the file, row and field, and a remedy."""
 
 
 class MissingSplitError(DataError):
@@ -13,7 +13,7 @@ class MissingSplitError(DataError):
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns the message of an error in one line, without its full stop."""
+    """Returns the message of an error on one line, without its full stop."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
@@ -24,5 +24,5 @@ def naming_damage(where: str) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except Exception as error:  # each library has its own
+    except Exception as error:  # libraries raise many types
         raise DataError(f"{where} cannot be read ({reason_of(error)[:200]}); get it again or leave it out.") from error

@@ -1,4 +1,4 @@
-"""Inspection of data: counts of the contents of a file or folder, and its first problem."""
+"""Inspects data: counts the contents of a file or folder, and finds the first problem."""
 
 import warnings
 from collections import Counter
@@ -25,26 +25,23 @@ from .saved import refuse_changed_shards
 from .vocabulary import words_of
 
 MIN_COUNT = 5
-PROBLEM = "first problem"  # beginning of the line that names it
-SAMPLE = ("image_id", "image", "visual_boxes", "captions", "width", "height")
+PROBLEM = "first problem"  # beginning of the line with the first problem
 SPREADS = {
-    "regions": "regions, cells or frames an image",
-    "boxes": "boxes an image",
+    "regions": "regions, cells or frames per image",
+    "boxes": "boxes per image",
     "widths": "width in pixels",
     "heights": "height in pixels",
-    "captions": "captions an image",
-    "words": "words a caption",
+    "captions": "captions per image",
+    "words": "words per caption",
 }
-"""Numbers whose smallest, mean and largest value are told, and how."""
+"""Numbers that are reported with minimum, mean and maximum, and their names."""
 
 
 @dataclass
 class Findings:
-    """Counts of the contents of data: `spreads` by the names in `SPREADS`, words by split, a `sample` of a row with
-    an image or boxes, and sentences that may surprise."""
+    """Counts of the contents of data: `spreads` by the names in `SPREADS`, words by split, and notes."""
 
     kind: str
-    sample_id: int | None = None
     unit: str = "images"
     num_images: int = 0
     columns: list[str] = field(default_factory=list)
@@ -52,7 +49,6 @@ class Findings:
     spreads: dict[str, Counter] = field(default_factory=lambda: {name: Counter() for name in SPREADS})
     counts: dict[str, Counter] = field(default_factory=dict)
     splits: Counter = field(default_factory=Counter)
-    sample: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
     num_problems: int = 0
     problem: str = ""
@@ -80,11 +76,6 @@ class Findings:
             for words in map(words_of, captions):
                 self.spreads["words"][len(words)] += 1
                 counts.update(words)
-        is_sample = "visual_boxes" in known or "image" in known
-        if self.sample_id is not None:
-            is_sample = row.get("image_id") == self.sample_id
-        if self.sample is None and is_sample:
-            self.sample = {name: known[name] for name in SAMPLE if name in known}
 
     def add_problem(self, error: Exception | str) -> None:
         self.problem = self.problem or str(error)
@@ -121,25 +112,25 @@ def spread_of(counts: Counter[int]) -> str:
     return f"{min(counts)} to {max(counts)}, {mean:.1f} on average"
 
 
-def inspect_data(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
-    """Counts the contents of images, a saved dataset, feature files or annotations; `sample_id` chooses the sample."""
+def inspect_data(path: Path, source_format: str | None = None) -> Findings:
+    """Counts the contents of images, a saved dataset, feature files or annotations."""
     if source_format is None and is_saved(path):
-        return inspect_saved(path, sample_id)
+        return inspect_saved(path)
     if path.suffix.lower() == ".json" and path.is_file():
         return inspect_annotations(path)
     if source_format is None and not any(some_files(path)) and holds_images(path):
         return inspect_images(path)
-    return inspect_features(path, source_format, sample_id)
+    return inspect_features(path, source_format)
 
 
 def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -> Findings:
-    """Reads the images and captions of a folder or file, and notes what is left out and what training lacks.
+    """Reads the images and captions of a folder or file; notes skipped files and missing requirements of training.
 
     `read_video` returns a frame of a file in a folder of videos.
     """
     unit, source = "images" if read_video is None else "videos", str(path)
     findings = Findings(f"folder of {unit}" if path.is_dir() else unit, unit=unit)
-    captioned: dict[str, int] = {}  # images of the splits that have captions
+    captioned: dict[str, int] = {}  # number of images of the splits that have captions
     with warnings.catch_warnings(record=True) as left_out:
         warnings.simplefilter("always")
         parts = open_source(source, None) if read_video is None else read_folder(path, VIDEO_SUFFIXES)
@@ -157,8 +148,8 @@ def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -
             except (ValueError, OSError) as error:
                 findings.add_problem(error)
     if not captioned:
-        how = "a folder of files lists them in metadata.csv, below file_name,caption"
-        findings.notes.append(f"There are no captions, which training and evaluation need; {how}.")
+        how = "a folder of files needs a metadata.csv with the columns file_name,caption"
+        findings.notes.append(f"There are no captions for training and evaluation; {how}.")
     elif "train" not in captioned:
         findings.notes.append(f"Training needs captions in a split 'train'; they are in {', '.join(captioned)}.")
     elif captioned["train"] < MIN_ROWS and find_split(VALIDATION, captioned) is None:
@@ -166,10 +157,10 @@ def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -
     return findings
 
 
-def inspect_saved(path: Path, sample_id: int | None) -> Findings:
-    """Reads a saved dataset; rows that break the contract, and files that have changed, are problems."""
+def inspect_saved(path: Path) -> Findings:
+    """Reads a saved dataset; invalid rows and changed files are problems."""
     saved = open_saved(path)
-    findings = Findings("saved dataset", sample_id)
+    findings = Findings("saved dataset")
     try:
         refuse_changed_shards(path)
         for split, part in saved.items() if isinstance(saved, DatasetDict) else [(None, saved)]:
@@ -211,10 +202,10 @@ def inspect_annotations(path: Path) -> Findings:
     return findings
 
 
-def inspect_features(path: Path, source_format: str | None, sample_id: int | None) -> Findings:
-    """Reads feature files as a conversion would; broken records are problems."""
+def inspect_features(path: Path, source_format: str | None) -> Findings:
+    """Reads feature files like a conversion; broken records are problems."""
     name = source_format or recognise(path).name
-    findings = Findings(f"features in the format {name}", sample_id)
+    findings = Findings(f"features in the format {name}")
     sources = open_sources(path, name)
     maker = RowMaker(sources, ConversionPlan("", [], "float32"), Annotations([], None))
     for number, source in enumerate(sources):

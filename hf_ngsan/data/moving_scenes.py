@@ -1,6 +1,6 @@
-"""Moving scenes: short clips of coloured shapes, whose captions are decided by the order of the frames alone.
+"""Moving scenes: short clips of coloured shapes; only the order of the frames determines the captions.
 
-A fair coin draws the direction of time of each clip: the frames of "moves from left to right", played backwards, are
+A fair coin chooses the direction of time of each clip: the frames of "moves from left to right", played backwards, are
 those of "moves from right to left".
 """
 
@@ -19,14 +19,14 @@ from .scenes.relations import COLOURS, SHAPES
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-SIDE = 0.26  # mean side of an object, as a share of the picture
+SIDE = 0.26  # mean side of an object, relative to the picture
 ACTIONS = {
     "crossing": ("moves from left to right", "moves from right to left"),
     "approaching": ("comes closer", "goes away"),
     "swapping": ("passes {other} to the right", "passes {other} to the left"),
     "appearing": ("appears near {other}", "vanishes near {other}"),
 }
-"""What the first object does with time running forwards and backwards, by kind."""
+"""Action of the first object with forward and backward time, by kind."""
 OPENINGS = ("the {object}", "a {object}", "here the {object}", "now a {object}", "we see how the {object}")
 STATED = re.compile(
     rf"(?:the|a) (?P<object>(?:{'|'.join(COLOURS)}) (?:{'|'.join(SHAPES)})) "
@@ -37,8 +37,8 @@ STATED = re.compile(
 
 @dataclass(frozen=True)
 class Clip:
-    """Two objects and what the first does. `places` `(2, 2, 3)` has, for each object at the beginning and the end of
-    the forward clip, centre and side of its box as shares of the picture; the side is 0 before an object is there."""
+    """Two objects and the action of the first. `places` `(2, 2, 3)` has, for each object at the beginning and the end
+    of the forward clip, centre and side of its box, relative to the picture; the side is 0 before it appears."""
 
     objects: tuple[str, str]
     action: str
@@ -114,8 +114,8 @@ def load_moving_scenes(
     num_frames: int = 8,
     image_size: int = 48,
 ) -> Dataset:
-    """Loads or makes one split of `moving_scenes`, with `frames`, five `captions`, and the `action` and `object` that
-    they state; `num_frames` images of `image_size` pixels a clip, the other keys as of [`~scenes.load_scenes`]."""
+    """Loads or makes one split of `moving_scenes`, with `frames`, five `captions`, and the `action` and `object` in
+    them. A clip has `num_frames` images of `image_size` pixels; other keys are those of [`~scenes.load_scenes`]."""
     number, place = size_of_split("moving_scenes", split, size, validation, test), SPLITS.index(split)
     features = Features(
         {
@@ -149,7 +149,7 @@ def action_of(caption: str) -> str | None:
 
 
 class ActionScores:
-    """The `ExtraScores` of moving scenes: shares of captions that state what happens, and that name who does it."""
+    """The `ExtraScores` of moving scenes: shares of captions with the right action, and with the right object."""
 
     names = ("actions", "actors")
     completion_tokens = 0

@@ -1,4 +1,4 @@
-"""The reader of parallel text, `parallel:SOURCE,source=LANGUAGE,target=LANGUAGE`: sentences and their translations."""
+"""The reader of parallel text, `parallel:SOURCE,source=LANGUAGE,target=LANGUAGE`: sentences with translations."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,11 +21,11 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
     Pairs with an empty side are left out; a warning counts them and names their lines.
 
     Args:
-        place: a folder of text files `SPLIT.LANGUAGE`, UTF-8, one sentence a line, of which equally numbered lines are
-            translations of each other; or what [`open_split`] takes, with the columns of both languages or one
-            `translation` that has both.
-        split: `train`, `validation` (or `val`), `test`, or any other: the name of the files without their language.
-        source, target: the languages, as files or columns are named.
+        place: a folder of UTF-8 text files `SPLIT.LANGUAGE`, one sentence per line, in which lines with the same number
+            are translations of each other; or a source for [`open_split`], with a column for each language or a column
+            `translation` with both.
+        split: `train`, `validation` (or `val`), `test`, or any other name of files without their language.
+        source, target: the languages, as in the names of files or columns.
 
     Raises:
         DataError: a language is missing, both are the same, there are no such files or columns, files have different
@@ -54,7 +54,7 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
 def pairs_of(files: Sequence[Path], name: str) -> Rows:
     first, second = (list(lines_of(file)) for file in files)
     if len(first) != len(second):
-        raise DataError(f"{files[0]} has {len(first)} lines, and {files[1]} {len(second)}; give a line for each line.")
+        raise DataError(f"{files[0]} has {len(first)} lines, and {files[1]} {len(second)}; make them parallel.")
     return without_empty(list(zip(first, second, strict=True)), name)
 
 
@@ -64,7 +64,7 @@ def lines_of(file: Path) -> Iterator[str]:
 
 
 def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Yields lines of UTF-8 text without the line feed, or carriage return and line feed, at their ends."""
+    """Yields lines of UTF-8 text without LF or CRLF at their ends."""
     for number, line in enumerate(lines, start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -81,7 +81,7 @@ def without_empty(pairs: Sequence[tuple[str, str]], name: str) -> Rows:
         else:
             empty.append(line)
     if not rows:
-        raise DataError(f"{name}: there is no pair of sentences; give text in both languages.")
+        raise DataError(f"{name}: there are no pairs of sentences; give text in both languages.")
     note = f"{name}: pairs of sentences left out because a side is empty: {len(empty)}, {name_lines(empty)}."
     return Rows(PAIRS, rows, len(rows), [note] if empty else [])
 

@@ -1,6 +1,6 @@
-"""Prepared datasets: written once to the cache, then memory-mapped, under a key of everything they depend on.
+"""Prepared datasets: written once to the cache, then memory-mapped; the key includes everything they depend on.
 
-The key has a version of the code, which each reader gives: raise it when the reader makes other rows of the same files.
+Each reader has a version, which is part of the key: increase it when the reader makes other rows from the same files.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from .errors import DataError
 
 
 def fingerprint(*parts: Any) -> str:
-    """Returns a key of JSON values, and of the content of files (`Path`)."""
+    """Returns a checksum of JSON values and of the contents of files (`Path`)."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(json.dumps(sha256(part) if isinstance(part, Path) else part).encode() + b"\0")
@@ -47,14 +47,14 @@ def cache_directory() -> Path:
 
 
 def prepare(kind: str, version: int, split: str, parts: Sequence[Any], make: Callable[[], Rows]) -> Dataset:
-    """Loads a prepared dataset, memory-mapped, or writes it first, whole or not at all; other processes wait meanwhile.
+    """Loads a prepared dataset, memory-mapped; writes it first, atomically, if needed, while other processes wait.
 
     Args:
         kind: name of the reader.
-        version: of its code; datasets that an earlier version prepared are removed when one is written.
+        version: version of the reader; datasets of earlier versions are removed when a new one is written.
         split: name of the split.
-        parts: all else that the rows depend on: JSON values, and files by their `Path`.
-        make: returns the rows; their notes become warnings at every loading.
+        parts: everything else that the rows depend on: JSON values, and files as `Path`.
+        make: returns the rows; their notes are logged as warnings whenever the dataset is loaded.
     """
     directory = cache_directory() / f"{kind}-{version}-{fingerprint(split, *parts)}"
     with turn_to_write(directory) as is_missing:
@@ -66,7 +66,7 @@ def prepare(kind: str, version: int, split: str, parts: Sequence[Any], make: Cal
         warnings.warn(note, stacklevel=4)
     rows = Dataset.from_file(str(directory / "data.arrow"), split=split)
     if not len(rows):
-        raise DataError(f"There are no rows of {kind}, split {split}, that have all they need; check its files.")
+        raise DataError(f"{kind}, split {split}, has no complete rows; check its files.")
     return with_arrays(rows)
 
 

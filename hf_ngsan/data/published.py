@@ -1,4 +1,4 @@
-"""Readers of captions in the layouts in which COCO and VATEX publish them: `coco-layout:DIR` and `vatex:DIR`."""
+"""Readers of captions in the published layouts of COCO and VATEX: `coco-layout:DIR` and `vatex:DIR`."""
 
 import math
 from collections import defaultdict
@@ -22,19 +22,19 @@ from .images import OwnFiles
 from .prepared import Rows, prepare
 from .readers import find_files
 
-NAMES_IN_FILES = {"validation": "val", "test": "public_test"}  # words in the names of VATEX's caption files
+NAMES_IN_FILES = {"validation": "val", "test": "public_test"}  # split names in VATEX's caption files
 
 
 def load_coco_layout(directory: str, split: str) -> Dataset:
     """Loads one split of a folder in COCO's layout as a dataset of the contract.
 
-    The feature of a region is its category, one-hot in the order of the file's `categories`. Boxes are clipped to the
-    image. Rows are the images with at least one caption and one box, by image id; captions are in the order of their
-    ids, without line breaks and double blanks.
+    The feature of a region is its one-hot category, in the order of the file's `categories`. Boxes are clipped to the
+    image. Rows are the images with at least one caption and one box, sorted by image id; captions are sorted by id,
+    without line breaks and double spaces.
 
     Args:
         directory: folder with `instances_NAME.json` and `captions_NAME.json`.
-        split: NAME; `validation` and `val` mean the same.
+        split: NAME; `validation` and `val` are equivalent.
 
     Returns:
         `datasets.Dataset` with `width`, `height`, `split` and `objects`, the category names of the regions. Warnings
@@ -93,9 +93,9 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
         number = f"{len(sizes) - len(image_ids)} of {len(sizes)} images"
         notes.append(f"{instances_path}: {number} were left out ({lacks}).")
     if blank:
-        notes.append(f"{captions_path}: {blank} captions without a word were left out.")
+        notes.append(f"{captions_path}: {blank} captions without words were left out.")
     if clipped:
-        notes.append(f"{instances_path}: boxes reaching beyond their image were clipped to it: {clipped}.")
+        notes.append(f"{instances_path}: boxes that extend beyond their image were clipped: {clipped}.")
     if widened:
         notes.append(widening_note(str(instances_path), widened))
     features = caption_features(len(names), size=True, split=True, objects=True)
@@ -103,7 +103,7 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
 
 
 def clipped_box(annotation: Record, size: tuple[int, int]) -> tuple[list[float], bool]:
-    """Returns a box's corners as shares of its image, clipped to it, and whether more than rounding was clipped."""
+    """Returns a box's corners relative to its image, clipped, and whether more than rounding was clipped."""
     box = annotation.fields.get("bbox")
     error = annotation.error("bbox", f"must be x, y, width, height in pixels, in an image of {size[0]} x {size[1]}")
     if not isinstance(box, list) or len(box) != 4 or not all(type(side) in (int, float) for side in box):
@@ -117,8 +117,8 @@ def clipped_box(annotation: Record, size: tuple[int, int]) -> tuple[list[float],
 
 
 def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
-    """Loads one split of VATEX: videos with features `VIDEO.npy` (1, T, D) and captions in English or Chinese, whose
-    characters are separated by blanks. A warning counts videos without features, which are left out."""
+    """Loads one split of VATEX: videos with features `VIDEO.npy` (1, T, D) and captions in English, or in Chinese with
+    spaces between characters. Videos without features are left out, with a warning."""
     if language not in CAPTIONS_OF_VATEX:
         raise DataError(f"vatex:{directory} has no language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}.")
     folder = Path(directory)
@@ -144,7 +144,7 @@ def rows_of_videos(source: FeatureSource, captions: Path, videos: dict[str, tupl
     present = [(place, name) for place, name in enumerate(videos) if name in files]
     missing = [name for name in videos if name not in files]
     if not present:
-        raise DataError(f"{source.path} has features of none of the {len(videos)} videos of {captions.name}.")
+        raise DataError(f"{source.path} has no features of the {len(videos)} videos of {captions.name}.")
 
     def features_of(name: str, size: int | None) -> np.ndarray:
         where = source.where(files[name])

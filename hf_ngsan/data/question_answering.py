@@ -1,5 +1,5 @@
-"""The readers of questions about images: `vqa:DIR`, VQA v2 with the features of its images, and `nlvr:DIR`, statements
-about pictures of items in three boxes.
+"""The readers of questions about images: `vqa:DIR` (VQA v2 with features of its images) and `nlvr:DIR` (statements
+about pictures of items in three boxes).
 """
 
 import re
@@ -22,16 +22,16 @@ from .prepared import Rows, prepare
 from .readers import names_of_split
 from .saved import load_saved
 
-NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "test": "test2015"}  # in the official files
+NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "test": "test2015"}  # names in the official files
 ROW_OF_IMAGE = "image_row"
-NUM_ANSWERS = 10  # answers of each question (Antol et al. 2015)
-WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3  # of a picture of NLVR and its boxes, in pixels
+NUM_ANSWERS = 10  # answers per question (Antol et al. 2015)
+WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3  # pictures of NLVR and their boxes, in pixels
 KINDS = ("square", "circle", "triangle", "box")
 COLOURS = {"Black": "black", "Yellow": "yellow", "#0099ff": "blue"}
 SIZES = {10: "small", 20: "medium", 30: "large"}
 BLANK_FEATURE = np.zeros((1, len(KINDS) + len(COLOURS) + len(SIZES)), np.float32)
 BLANK_REGION = BLANK_FEATURE, np.array([[0, 0, 1, 1]], np.float32), ["picture"]
-"""Feature, box and name of one region without content: the whole picture."""
+"""Feature, box and name of a region without content: the whole picture."""
 PART = re.compile(r"(?P<name>.+?)(?P<sign>[/-])(?P<directory>\d+)")
 IDENTIFIER = re.compile(r"(\d{1,9})-(\d{1,3})")
 COLUMNS = {
@@ -45,14 +45,14 @@ COLUMNS = {
 
 
 def load_vqa(directory: str, split: str, features: str | None = None, skip_errors: bool = False) -> Dataset:
-    """Loads the questions of one split of VQA v2 with the columns of their images in the folder `features`, stored
-    once.
+    """Loads the questions of one split of VQA v2 with the columns of their images, which are stored once, from the
+    folder `features`.
 
-    Records that cannot be used, and questions whose image has no features, are an error, or with `skip_errors` left out
-    with a warning that counts them.
+    Unusable records, and questions about images without features, are an error; with `skip_errors`, they are left out
+    and counted in a warning.
     """
     if features is None:
-        raise DataError(f"vqa:{directory} names no features; write vqa:{directory},features=DIR.")
+        raise DataError(f"vqa:{directory} needs features; write vqa:{directory},features=DIR.")
     files = find_question_files(Path(directory), split)
     parts = [skip_errors, *map(str, files), *files]
     questions = prepare("vqa", 1, split, parts, lambda: question_rows(files, split, skip_errors))
@@ -69,7 +69,7 @@ def find_question_files(directory: Path, split: str) -> list[Path]:
     questions, answers = ([file for file in files if f"_{name}_" in f"_{file.name}"] for files in known)
     if len(questions) != 1 or len(answers) > 1:
         listed = ", ".join(file.name for files in known for file in files) or "none"
-        needed = f"one file *_{name}_questions.json for the split {split!r}, and one of annotations at most"
+        needed = f"one file *_{name}_questions.json for the split {split!r}, and at most one of annotations"
         raise DataError(f"{directory} must have {needed}; there are {listed}.")
     return [Path(own_files.find(file.name, str(directory))) for file in questions + answers]
 
@@ -89,19 +89,19 @@ def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
 
 
 def columns_of(rows: Sequence[dict], columns: dict[str, Any]) -> Features:
-    """Returns those columns in which at least one row has a value."""
+    """Returns the columns in which at least one row has a value."""
     return Features({name: kind for name, kind in columns.items() if any(row.get(name) is not None for row in rows)})
 
 
 def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip_errors: bool) -> Dataset:
-    """Adds a column with the row of each question's image; questions without one are refused or left out."""
+    """Adds a column with the row of each question's image; questions without image are refused or left out."""
     rows = {image_id: row for row, image_id in enumerate(images.with_format(None)["image_id"])}
     image_ids = questions.with_format(None)["image_id"][:]
     places = np.array([rows.get(image_id, -1) for image_id in image_ids], dtype=np.int64)
     if len(missing := np.flatnonzero(places < 0)):
         ids = dict.fromkeys(image_ids[row] for row in missing)
         number = f"{len(missing)} of {len(places)} questions"
-        lack = f"{number} are of images without features in {features} ({listing(ids)})"
+        lack = f"{number} are about images without features in {features} ({listing(ids)})"
         if not skip_errors or len(missing) == len(places):
             raise DataError(f"{lack}; add them, or leave these questions out with skip_errors=true.")
         warnings.warn(f"{lack}; they were left out.", stacklevel=4)
@@ -111,7 +111,7 @@ def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip
 
 
 class WithImages:
-    """Adds the columns of their images to questions when they are read."""
+    """Transform that adds the columns of their images to questions when they are read."""
 
     def __init__(self, images: Dataset) -> None:
         self.images = images
@@ -132,7 +132,7 @@ def is_answers(document: object) -> bool:
 
 
 def read_file(path: Path, skipped: list[dict] | None) -> tuple[bool, dict[int, tuple[Record, dict]]]:
-    """Returns whether a file of VQA v2 has answers, in place of questions, and its records and rows by question."""
+    """Returns whether a file of VQA v2 has answers instead of questions, and its records and rows by question."""
     document = read_json(path)
     has_answers = is_answers(document)
     records = records_of(document, "annotations" if has_answers else "questions", path)
@@ -141,8 +141,8 @@ def read_file(path: Path, skipped: list[dict] | None) -> tuple[bool, dict[int, t
 
 
 def read_questions(paths: Sequence[Path], skipped: list[dict] | None) -> list[dict]:
-    """Reads the questions of files of VQA v2, with their answers; `skipped` gets an entry for each broken record,
-    question without answers or answer without question, which are errors if it is None."""
+    """Reads the questions and answers in files of VQA v2. Broken records, questions without answers and answers without
+    question are added to `skipped`, or are errors if it is None."""
     questions: dict[int, tuple[Record, dict]] = {}
     answers: dict[int, tuple[Record, dict]] = {}
     has_answers = False
@@ -153,7 +153,7 @@ def read_questions(paths: Sequence[Path], skipped: list[dict] | None) -> list[di
     for number, (record, answer) in list(answers.items()):
         _, question = questions.get(number, (record, {}))
         if question.get("image_id") != answer["image_id"]:
-            reason = f"is of image {question['image_id']}" if question else "matches no question"
+            reason = f"is about image {question['image_id']}" if question else "matches no question"
             refuse_record(record, DataError(f"{record.where}: question_id {number} {reason}."), skipped)
             del answers[number]
     joined = []
@@ -167,7 +167,7 @@ def read_questions(paths: Sequence[Path], skipped: list[dict] | None) -> list[di
 
 def read_question(record: Record) -> dict:
     if not record.text("question"):
-        raise record.error("question", "must have a word")
+        raise record.error("question", "must have at least one word")
     return {**ids_of(record), "question": record.fields["question"]}
 
 
@@ -194,8 +194,8 @@ def load_nlvr(
     2017).
 
     The regions of a picture are its items and its three grey boxes. The feature of a region is one-hot: its kind
-    (square, circle, triangle, box), its colour and its size. Its place is only in `visual_boxes`, unless `positions`
-    are added.
+    (square, circle, triangle, box), its colour and its size. Its position is only in `visual_boxes`, unless
+    `positions` are added.
     """
     file, sign, part = find_part(Path(directory), split)
     settings = (positions, regions, images)
@@ -241,7 +241,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
                 match = IDENTIFIER.fullmatch(record.string("identifier"))
                 boxes = record.fields["structured_rep"]
                 if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in ("true", "false"):
-                    raise DataError(f"{record.where}: identifier, label or structured_rep is none of NLVR's.")
+                    raise DataError(f"{record.where}: identifier, label or structured_rep is not valid for NLVR.")
                 features, places, names = regions_of(boxes) if regions else BLANK_REGION
             number = int(match[1]) * 1000 + int(match[2])
             row = {"question_id": number, "image_id": number, "question": record.string("sentence")}
@@ -249,7 +249,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
             row["visual_features"] = np.concatenate([features, places], axis=1) if positions else features
             row |= {"visual_boxes": places, "objects": names, "width": WIDTH, "height": HEIGHT, "split": split}
             if images:
-                # with the boxes in the order of the structured scene
+                # boxes in the order of the structured scene
                 picture = f"images/{record.fields['directory']}/{file.stem}-{match[0]}-0.png"
                 row["image"] = {"bytes": Path(own_files.find(picture, record.where)).read_bytes(), "path": None}
             yield row

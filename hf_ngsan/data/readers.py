@@ -1,4 +1,4 @@
-"""Datasets and splits by name: a spec, such as `features:DIR`, belongs to a reader, one for each kind of dataset.
+"""Loads datasets by spec, such as `features:DIR`; each kind of dataset has a reader.
 
 ```python
 load_data("scenes:size=2000,seed=1", "train")
@@ -24,14 +24,14 @@ from .errors import DataError
 if TYPE_CHECKING:
     from datasets import Dataset
 
-VALIDATION = "validation"  # the split that is set aside where a dataset has none
-OTHER_NAMES = ("val", "valid", "dev")  # of this split
-MIN_ROWS = 4  # rows of which some can be set aside
+VALIDATION = "validation"  # the split that is held out if a dataset lacks it
+OTHER_NAMES = ("val", "valid", "dev")  # other names of this split
+MIN_ROWS = 4  # minimal rows for holding some out
 
 
 class ExtraScores(Protocol):
-    """Scores of captions that only one kind of dataset can compute: their `names` in the order of reports, and the
-    maximal number of new tokens of an answer of `complete`."""
+    """Caption scores for a specific kind of dataset: their `names` in the order of reports, and the maximal number of
+    new tokens in a result of `complete`."""
 
     names: Sequence[str]
     completion_tokens: int
@@ -39,29 +39,28 @@ class ExtraScores(Protocol):
     def compute(
         self, rows: "Dataset", captions: Sequence[str], complete: Callable[[Sequence[int], Sequence[str]], list[str]]
     ) -> dict[str, float]:
-        """Computes the scores of captions, one for each row, by name; those that cannot be computed are absent.
+        """Returns scores by name, for one caption per row; scores that cannot be computed are absent.
 
-        `complete` takes row indices and a prefix for each, and returns the captions that the captioner completes.
+        `complete` is called with row indices and their prefixes, and returns the completed captions.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Reader:
-    """One kind of dataset.
+    """A kind of dataset.
 
     Attributes:
         name: first word of its specs.
-        loader: reads one split, as `loader(split, **keys)` or, where specs name a source, as
-            `loader(source, split, **keys)`; a function, or the `"module:function"` of one, imported when first used. It
-            raises [`DataError`] for data that cannot be used.
-        summary: the datasets in one line.
-        columns: columns that all of them have, besides `image_id`.
-        source: placeholder for the text behind `name:`, such as `DIR`; empty if the spec has none.
-        keys: the type, `int`, `bool` or `str`, of each value that `KEY=VALUE` can set; they are keyword arguments of
-            the loader.
-        usage: how a spec is written; name, source and keys if empty.
-        extra_scores: an [`ExtraScores`], or the `"module:name"` of one; or `None`.
+        loader: reads one split, as `loader(split, **keys)` or, if specs have a source, `loader(source, split, **keys)`;
+            a function, or `"module:function"`, which is imported on first use. It raises [`DataError`] for data that
+            cannot be used.
+        summary: one-line description of the datasets.
+        columns: columns of all these datasets, in addition to `image_id`.
+        source: placeholder for the text after `name:`, such as `DIR`; empty if specs have no source.
+        keys: type (`int`, `bool` or `str`) of each key in `KEY=VALUE`; the keys are keyword arguments of the loader.
+        usage: syntax of a spec; if empty, name, source and keys.
+        extra_scores: an [`ExtraScores`], or its `"module:name"`; or `None`.
     """
 
     name: str
@@ -83,9 +82,9 @@ READERS: dict[str, Reader] = {}
 
 
 def register_reader(reader: Reader) -> None:
-    """Adds a reader; every function and command then understands its specs. Raises a DataError for a known name."""
+    """Adds a reader; all functions and commands then accept its specs. Raises a DataError for an existing name."""
     if READERS.get(reader.name, reader) != reader:
-        raise DataError(f"There is a reader {reader.name!r} already; give this one another name.")
+        raise DataError(f"A reader {reader.name!r} already exists; choose another name.")
     READERS[reader.name] = reader
 
 
@@ -102,19 +101,19 @@ def find_reader(spec: str) -> Reader:
 
 
 def load_data(spec: str, split: str) -> "Dataset":
-    """Loads one split of the dataset that a spec names.
+    """Loads one split of a dataset.
 
-    [`describe_readers`] lists the specs. A spec is the name of a reader and, behind a colon, its arguments: a source,
-    such as a folder, and `KEY=VALUE` with commas between. The longest text that exists as a file or folder is
-    the source, so that its name may hold commas and equals signs.
+    [`describe_readers`] lists the specs. A spec is the name of a reader and, after a colon, its arguments: a source,
+    such as a folder, and `KEY=VALUE`, separated by commas. The source is the longest text that exists as a file or
+    folder, so that its name may have commas and equals signs.
 
     Args:
-        spec: names the dataset.
-        split: `train`, `validation` (or `val`), `test`, or any other that exists.
+        spec: the dataset.
+        split: `train`, `validation` (or `val`), `test`, or any other split of the dataset.
 
     Returns:
-        `datasets.Dataset`, memory-mapped, whose rows follow the feature contract; features and boxes are read as
-        float32 arrays, the other columns as Python objects.
+        A memory-mapped `datasets.Dataset` with rows that follow the feature contract; features and boxes are read as
+        float32 arrays, other columns as Python objects.
 
     Raises:
         DataError: an unknown spec, key or split, or data that cannot be used.
@@ -126,7 +125,7 @@ def load_data(spec: str, split: str) -> "Dataset":
 
 
 def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
-    """Splits a spec into its source (empty where the reader takes none) and the values of its keys."""
+    """Splits a spec into its source (empty if the reader has none) and the values of its keys."""
     text = spec.partition(":")[2]
     if not reader.source:
         source, parts = "", [part.strip() for part in text.split(",") if part]
@@ -136,7 +135,7 @@ def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
         number = next((number for number in range(len(parts), 0, -1) if os.path.lexists(sources[number - 1])), 1)
         source, parts = sources[number - 1], parts[number:]
         if not source:
-            raise DataError(f"The dataset {spec!r} names no {reader.source}; write {reader.usage}.")
+            raise DataError(f"The dataset {spec!r} lacks {reader.source}; write {reader.usage}.")
     values: dict[str, Any] = {}
     for part in parts:
         key, _, value = (piece.strip() for piece in part.partition("="))
@@ -144,7 +143,7 @@ def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
         if kind is None:
             raise DataError(f"In the dataset {spec!r}, {key!r} is not a key; there are {', '.join(reader.keys)}.")
         if key in values or not value:
-            raise DataError(f"In the dataset {spec!r}, {key!r} is to be given once, as {key}=VALUE.")
+            raise DataError(f"In the dataset {spec!r}, {key!r} must be given once, as {key}=VALUE.")
         try:
             values[key] = {"true": True, "false": False}[value.lower()] if kind is bool else kind(value)
         except (KeyError, ValueError):
@@ -160,7 +159,7 @@ def extra_scores_of(spec: str) -> ExtraScores | None:
 
 
 def describe_readers(width: int = 100) -> str:
-    """Returns a description of every reader, for the help text of a command: usage, summary and keys."""
+    """Returns usage, summary and keys of every reader, for the help text of a command."""
     blocks = []
     for reader in READERS.values():
         keys = f"; keys: {', '.join(reader.keys)}" if reader.keys else ""
@@ -170,7 +169,7 @@ def describe_readers(width: int = 100) -> str:
 
 
 def names_of_split(split: str) -> tuple[str, ...]:
-    """Returns the names that a split may have in data, the requested one first."""
+    """Returns the possible names of a split in data, the requested one first."""
     return (split, VALIDATION, *OTHER_NAMES) if split in (VALIDATION, "val") else (split,)
 
 
@@ -181,7 +180,7 @@ def find_split(split: str, available: Iterable[str]) -> str | None:
 
 
 def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
-    """Returns the files of a split, by any of its names; patterns such as `captions_*.json` have `*` for the split."""
+    """Returns the files of a split, by any of its names; `*` in patterns such as `captions_*.json` is the split."""
     from .images import OwnFiles
 
     if not folder.is_dir():
@@ -196,11 +195,11 @@ def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
 
 
 def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:
-    """Divides training rows, at least four, into those to train on and those that choose the best model: every tenth,
-    fifth (of fewer than twenty) or other (of fewer than ten)."""
+    """Splits at least four training rows into training and validation rows: every tenth row is a validation row, every
+    fifth of fewer than twenty rows, and every second of fewer than ten."""
     if len(rows) < MIN_ROWS:
-        problem = f"{name} has no split {VALIDATION!r} and {len(rows)} rows for training, too few to set some aside"
-        raise DataError(f"{problem}; add some, or train without with data.validation_split=null.")
+        problem = f"{name} has no split {VALIDATION!r} and {len(rows)} training rows, too few to hold some out"
+        raise DataError(f"{problem}; add rows, or disable validation with data.validation_split=null.")
     every = 10 if len(rows) >= 20 else 5 if len(rows) >= 10 else 2
     chosen = range(every - 1, len(rows), every)
     return rows.select([row for row in range(len(rows)) if row % every != every - 1]), rows.select(chosen)
@@ -212,7 +211,7 @@ for built_in in (
     Reader(
         name="scenes",
         loader="hf_ngsan.data.scenes:load_scenes",
-        summary="synthetic scenes, made on the spot, e.g. `scenes:size=2000,seed=1`",
+        summary="synthetic scenes, generated on first use, e.g. `scenes:size=2000,seed=1`",
         columns=(*REGIONS, "captions", *SIZED),
         keys=dict.fromkeys(("size", "validation", "test", "seed"), int)
         | {"images": bool, "image_size": int, "descriptions": bool, "language": str},
@@ -221,7 +220,7 @@ for built_in in (
     Reader(
         name="moving_scenes",
         loader="hf_ngsan.data.moving_scenes:load_moving_scenes",
-        summary="synthetic clips that the order of their frames tells apart, e.g. `moving_scenes:size=2000,seed=1`",
+        summary="synthetic clips that differ in the order of frames, e.g. `moving_scenes:size=2000,seed=1`",
         columns=("frames", "captions", "action", "object"),
         keys=dict.fromkeys(("size", "validation", "test", "seed", "num_frames", "image_size"), int),
         extra_scores="hf_ngsan.data.moving_scenes:ACTION_SCORES",
@@ -231,7 +230,7 @@ for built_in in (
         loader="hf_ngsan.data.images.loading:load_videos",
         source="FOLDER",
         usage="videos:FOLDER[,captions=COLUMN+…][,links=true]",
-        summary="a folder of videos, with captions as photographs have them (extra `video`)",
+        summary="a folder of videos, with captions like a folder of photographs (extra `video`)",
         columns=("video", "captions", "file_name"),
         keys={"captions": str, "links": bool},
     ),
@@ -247,10 +246,10 @@ for built_in in (
         loader="hf_ngsan.data.images.loading:load_images",
         source="SOURCE",
         usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME][,links=true]",
-        summary="images with captions: a folder of Parquet files, of WebDataset's tar files, of image files with"
-        " `metadata.csv`, `metadata.jsonl` or `photo.txt` beside `photo.jpg`, or written by `save_to_disk`; a"
-        " Parquet or tar file; a dataset on the Hub. With `streaming=true` images are read in order, and"
-        " shuffled in windows of `shuffle_buffer=1000`; `links=true` allows links that lead out of your own folder",
+        summary="images with captions: a folder of Parquet files, WebDataset tar files, image files with"
+        " `metadata.csv`, `metadata.jsonl` or `photo.txt` next to `photo.jpg`, or written by `save_to_disk`; a"
+        " Parquet or tar file; a dataset on the Hub. With `streaming=true`, images are read in order and"
+        " shuffled in windows of `shuffle_buffer=1000`; `links=true` allows links out of the folder",
         columns=("image", "captions"),
         keys={"image": str, "captions": str, "config": str, "streaming": bool, "shuffle_buffer": int, "links": bool},
     ),
@@ -258,7 +257,7 @@ for built_in in (
         name="features",
         loader="hf_ngsan.data.saved:load_saved",
         source="DIR",
-        summary="a folder of features that `hf-ngsan extract` or `save_to_disk` of the datasets library wrote",
+        summary="a folder of features written by `hf-ngsan extract` or by `save_to_disk` of the datasets library",
         columns=(*REGIONS, "captions"),
     ),
     Reader(
@@ -266,9 +265,9 @@ for built_in in (
         loader="hf_ngsan.data.relations:load_relations",
         source="DIR",
         usage="relations:DIR[,exchanged=true]",
-        summary="statements about where detected objects are, such as `the dog lies left of the ball`, that their boxes"
-        " make true; DIR has features of regions with `objects`, as behind `features:`. `exchanged=true` adds"
-        " each photograph mirrored, with its objects in each other's places, and both",
+        summary="true statements about positions of detected objects, such as `the dog lies left of the ball`;"
+        " DIR has features of regions with `objects`, as for `features:`. `exchanged=true` adds"
+        " each photograph mirrored, with exchanged objects, and both",
         columns=(*REGIONS, "captions", "objects"),
         keys={"exchanged": bool},
         extra_scores="hf_ngsan.data.scenes.scoring:RELATION_SCORES",
@@ -278,7 +277,7 @@ for built_in in (
         loader="hf_ngsan.data.published:load_vatex",
         source="DIR",
         usage="vatex:DIR[,language=zh]",
-        summary="VATEX's videos: its JSON files of captions, English or Chinese, and features `VIDEO.npy` (1, T, D)",
+        summary="videos of VATEX: its JSON files of captions, English or Chinese, and features `VIDEO.npy` (1, T, D)",
         columns=("visual_features", "captions", "file_name"),
         keys={"language": str},
     ),
@@ -287,8 +286,8 @@ for built_in in (
         loader="hf_ngsan.data.parallel_text:load_parallel",
         source="SOURCE",
         usage="parallel:SOURCE,source=LANGUAGE,target=LANGUAGE",
-        summary="sentences and their translations: a folder of text files `SPLIT.LANGUAGE`, one sentence a line, or a"
-        " dataset, as behind `images:`, with the columns of both languages or one `translation` with both",
+        summary="sentences and translations: a folder of text files `SPLIT.LANGUAGE`, one sentence per line, or a"
+        " dataset, as for `images:`, with a column for each language or a column `translation` with both",
         columns=("line", "source", "target"),
         keys={"source": str, "target": str},
     ),
@@ -297,8 +296,8 @@ for built_in in (
         loader="hf_ngsan.data.question_answering:load_vqa",
         source="DIR",
         usage="vqa:DIR,features=DIR[,skip_errors=true]",
-        summary="the questions and annotations of VQA v2, as downloaded, about images whose features are in a folder"
-        " that `hf-ngsan convert` or `extract` wrote",
+        summary="the downloaded questions and annotations of VQA v2, and image features in a folder"
+        " written by `hf-ngsan convert` or `extract`",
         columns=("question", "answers", "answer_type", *REGIONS),
         keys={"features": str, "skip_errors": bool},
     ),
@@ -306,8 +305,8 @@ for built_in in (
         name="nlvr",
         loader="hf_ngsan.data.question_answering:load_nlvr",
         source="DIR",
-        summary="NLVR's statements, true or false, about the items of synthetic pictures; split `dev/5` is the part of"
-        " `dev` in directory 5, `dev-5` the rest",
+        summary="NLVR's true or false statements about synthetic pictures; split `dev/5` is the part of"
+        " `dev` in directory 5, `dev-5` is the rest",
         columns=("question", "answers", *REGIONS, "objects", "width", "height", "split"),
         keys={"positions": bool, "regions": bool, "images": bool},
     ),

@@ -1,5 +1,5 @@
-"""Statements about where the objects are that a detector found in photographs: what synthetic scenes have, of real
-objects. The rules are those of `scenes.relations`; no answer is a coin's, so that appearance tells some of them.
+"""Statements about the positions of detected objects in photographs, like those of synthetic scenes. The rules are
+those of `scenes.relations`; answers are not balanced, so appearance alone can predict some of them.
 """
 
 from collections.abc import Iterator
@@ -17,30 +17,28 @@ from .saved import load_saved, stamps_of
 from .scenes.relations import AMBIGUOUS, FAMILIES, Statement, answer_families
 
 MIN_SCORE = 0.5
-MAX_STATEMENTS = 20  # of a photograph, so that one with many objects does not outweigh others
+MAX_STATEMENTS = 20  # per photograph, so that photographs with many objects do not dominate
 
 
 def load_relations(directory: str, split: str, *, exchanged: bool = False) -> Dataset:
-    """Loads one split of `relations:DIR`, the photographs whose detected objects make a statement true.
+    """Loads one split of `relations:DIR`: photographs with statements about their detected objects.
 
     Args:
-        directory: a folder of regions' features, such as `features:DIR` reads, with the columns `objects`, names of
-            classes, and, unless people annotated them, `object_scores`. Objects with a score below 0.5 are left out,
-            as are regions without a name.
+        directory: a folder of region features, as for `features:DIR`, with the column `objects` (class names) and, for
+            detections, `object_scores`. Objects with a score below 0.5 and regions without a name are left out.
         split: a split of this folder.
-        exchanged: whether each photograph is there three more times, with the same features: mirrored, with each object
-            in another one's place, and both. Appearance then tells next to nothing, as in scenes. Their ids are
-            negative.
+        exchanged: whether to add three copies of each photograph with the same features: mirrored, with exchanged
+            objects, and both. Appearance then predicts almost nothing, as in scenes. Copies have negative ids.
 
     Returns:
-        `datasets.Dataset` of the contract with `objects`; the captions, 20 at most, are [`statements_of`] the boxes.
+        `datasets.Dataset` of the contract with `objects`; the captions are at most 20 [`statements_of`] the boxes.
 
     Raises:
         DataError: the folder has no such features, or no photograph with a statement.
     """
     rows = load_saved(directory, split)
     if not {"objects", "visual_boxes"} <= {*rows.column_names}:
-        raise DataError(f"{directory} has no objects with boxes; extract features of regions, which name them.")
+        raise DataError(f"{directory} has no objects with boxes; extract features of regions with object names.")
     dimension = rows[0]["visual_features"].shape[1]
     parts = [stamps_of(Path(directory)), exchanged]
     features = caption_features(dimension, objects=True)
@@ -76,8 +74,8 @@ def mirrored(boxes: np.ndarray) -> np.ndarray:
 
 
 def statements_of(names: list[str], boxes: np.ndarray) -> list[Statement]:
-    """Returns the statements about two classes that boxes `(N, 4)` of their objects make true: of several objects of a
-    class, all have to."""
+    """Returns the statements about two classes that are true for the boxes `(N, 4)` of their objects; if a class has
+    several objects, the statement must be true for all of them."""
     places = {name: [place for place, other in enumerate(names) if other == name] for name in names}
     statements = []
     for subject, other in permutations(places, 2):

@@ -1,4 +1,4 @@
-"""The order of rows and batches in an epoch, for any number of processes, and other repeatable random choices."""
+"""The order of rows and batches in an epoch, for any number of processes, and other reproducible random choices."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -11,35 +11,35 @@ from .errors import DataError
 
 
 def digest(*parts: Any) -> bytes:
-    """Returns 8 bytes that depend on the `repr` of the arguments alone, in any process and order."""
+    """Returns 8 bytes that depend only on the `repr` of the arguments, in any process."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
 
 
 def generator_of(*parts: Any) -> np.random.Generator:
-    """Returns a random generator that depends on the `repr` of its arguments alone."""
+    """Returns a random generator that depends only on the `repr` of the arguments."""
     return np.random.default_rng(int.from_bytes(digest(*parts)))
 
 
 class EpochSampler:
     """Yields, for one process, the row indices of its share of every batch of an epoch.
 
-    The rows are put in an order that depends on `seed` and `epoch` alone, and cut into global batches, of each of which
-    a process takes a contiguous, near-equal slice. The slices of all processes together are the batches of a single
-    process, and every process sees the same number of batches. Where a global batch has fewer rows than there are
-    processes, some get an empty list.
+    The order of rows depends only on `seed` and `epoch`. The rows are split into global batches, and each process gets
+    a contiguous, near-equal slice of each global batch. The slices of all processes together are the batches of a
+    single process, and every process has the same number of batches. If a global batch has fewer rows than there are
+    processes, some processes get an empty list.
 
-    Works as the `batch_sampler` of a `torch.utils.data.DataLoader`.
+    Can be used as the `batch_sampler` of a `torch.utils.data.DataLoader`.
 
     Args:
-        num_rows: rows of the dataset.
-        batch_size: rows of a *global* batch.
+        num_rows: number of rows of the dataset.
+        batch_size: number of rows of a *global* batch.
         seed, epoch: non-negative integers that determine the order.
         num_processes, process_index: number of processes that share the batches, and index of this one.
         shuffle: False keeps the order of the dataset.
         drop_last: whether to leave out an incomplete last global batch.
         start_batch: number of global batches to skip at the start, to resume in the middle of an epoch.
-        window: shuffle only within windows of this many rows, for rows that are read from beginning to end; the
-            windows keep their order, and `seed` and `epoch` shift their bounds. `None`: shuffle all rows.
+        window: shuffle only within windows of this many rows, for sequentially read rows. The windows keep their
+            order, and `seed` and `epoch` shift their boundaries. `None`: shuffle all rows.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class EpochSampler:
         return self.num_rows // self.batch_size if self.drop_last else -(-self.num_rows // self.batch_size)
 
     def __len__(self) -> int:
-        """Returns the number of batches from `start_batch` on, the same in every process."""
+        """Returns the number of batches from `start_batch` on; it is the same in every process."""
         return self.batches_per_epoch - self.start_batch
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -100,19 +100,20 @@ class EpochSampler:
 
     def generator(self, *salt: int) -> np.random.Philox:
         """Returns random bits that are the same for the same seed, epoch and salt."""
-        # NumPy promises that raw bits of a generator stay the same in every version, but not its permutations.
+        # NumPy guarantees stable raw bits of a generator across versions, but not stable permutations.
         return np.random.Philox(np.random.SeedSequence([self.seed, self.epoch, *salt]))
 
 
 class TokenSampler(EpochSampler):
-    """Yields batches of rows of similar length, each with at most a number of tokens, padding included.
+    """Yields batches of rows of similar length, with a maximal number of tokens including padding.
 
-    Rows are sorted by length, equally long ones at random, and cut into batches; the batches come in a random order.
-    The lengths in each batch do not depend on the epoch, so every epoch has the same number of batches.
+    Rows are sorted by length (ties randomly) and split into batches; the order of batches is random. The lengths in the
+    batches do not depend on the epoch, so every epoch has the same number of batches.
 
     Args:
-        lengths: tokens of each row.
-        batch_tokens: maximal tokens of a *global* batch: its rows times the longest one. A longer row is a batch alone.
+        lengths: number of tokens of each row.
+        batch_tokens: maximal tokens of a *global* batch: number of rows times the longest row. A longer row is a batch
+            of one.
         options: see [`EpochSampler`].
     """
 

@@ -1,5 +1,5 @@
-"""The reader of `features:DIR`: folders that `hf-ngsan extract`, `convert` or `save_to_disk` of `datasets` wrote; and
-copies of features, extracted from the same images cropped, mirrored and recoloured at random.
+"""The reader of `features:DIR`: folders written by `hf-ngsan extract`, `convert` or `save_to_disk` of `datasets`; and
+feature copies, extracted from randomly cropped, mirrored and recoloured images.
 """
 
 import contextlib
@@ -23,20 +23,20 @@ from .sampler import generator_of
 
 COPIES = "copies"
 CONTRACT_VERSION = 1
-"""Version of the checks of rows; raise it with a new check, so that saved datasets are checked again."""
+"""Version of the row checks; increase it for a new check, so that saved datasets are checked again."""
 
 
 def load_saved(directory: str, split: str | None) -> Dataset:
-    """Loads one split, or all rows (None), of a dataset that `save_to_disk` wrote, memory-mapped.
+    """Loads one split, or all rows (None), of a dataset written by `save_to_disk`, memory-mapped.
 
-    When a folder is first loaded, and after it has changed, its rows are checked against the contract, and files of
+    The first time a folder is loaded, and after it has changed, its rows are checked against the contract, and files of
     `hf-ngsan extract` or `hf-ngsan convert` against their recorded checksums.
     """
     folder = Path(directory)
-    if not is_saved(folder):  # before the stamps of all its files are read
-        raise DataError(f"{directory} is not a saved dataset; give a folder that save_to_disk of datasets wrote.")
+    if not is_saved(folder):  # checked before the stamps of all its files are read
+        raise DataError(f"{directory} is not a saved dataset; give a folder written by save_to_disk of datasets.")
     passed = cache_directory() / f"checked-{CONTRACT_VERSION}-{fingerprint(split, stamps_of(folder))}"
-    is_checked = os.path.isfile(passed)  # False where the cache cannot be read
+    is_checked = os.path.isfile(passed)  # False if the cache cannot be read
     if not is_checked:
         refuse_changed_shards(folder)
     if split is None:
@@ -57,7 +57,7 @@ def load_saved(directory: str, split: str | None) -> Dataset:
 
 
 def refuse_changed_shards(directory: Path) -> None:
-    """Raises a DataError for a file that has changed since its size and checksum were recorded, or is another's."""
+    """Raises a DataError for a file that differs from its recorded size and checksum, or is foreign."""
     own_files, where = OwnFiles(directory), str(directory)
     for place in (directory / RECORDS, *(directory / RECORDS).glob("*.json")):
         own_files.find(os.path.abspath(place), where)
@@ -68,7 +68,7 @@ def refuse_changed_shards(directory: Path) -> None:
 
 
 def stamps_of(directory: Path) -> list:
-    """Returns names, sizes and modification times of a folder's files: they change with its content."""
+    """Returns names, sizes and modification times of the files in a folder; these change with its contents."""
     files = [(path, path.stat()) for path in sorted(directory.rglob("*")) if path.is_file()]
     stamps = [[str(path.relative_to(directory)), state.st_size, state.st_mtime_ns] for path, state in files]
     return [str(directory.resolve()), *stamps]
@@ -79,15 +79,15 @@ def copy_folder(features: str | os.PathLike, number: int) -> Path:
 
 
 class FeatureCopies:
-    """Draws, in each epoch, the features of a row: its own or those of one of the copies that `hf-ngsan extract
-    --copies N` wrote. The draw depends on the seed, the epoch and the row's `image_id` alone."""
+    """Chooses the features of a row in each epoch: the original ones or those of a copy written by `hf-ngsan extract
+    --copies N`. The choice depends only on the seed, the epoch and the row's `image_id`."""
 
     def __init__(self, features: str | os.PathLike, split: str | None, seed: int = 0) -> None:
         own_files = OwnFiles(features)
         places = (own_files.find(os.path.abspath(copy_folder(features, number)), str(features)) for number in count(1))
         folders = list(takewhile(Path.is_dir, map(Path, places)))
         if not folders:
-            raise DataError(f"{features} has no copies of its features; make them with hf-ngsan extract --copies.")
+            raise DataError(f"{features} has no feature copies; make them with hf-ngsan extract --copies.")
         self.folders, self.seed = folders, seed
         self.copies = [with_whole_arrays(load_saved(str(folder), split)) for folder in folders]
         self.places = [{image_id: place for place, image_id in enumerate(rows["image_id"])} for rows in self.copies]

@@ -1,4 +1,4 @@
-"""Tokenizers: of the words of captions, of questions as MCAN's released code splits them, and of subwords that both
+"""Tokenizers: words of captions, words of questions (split as in MCAN's released code), and subwords that both
 languages of a translation share.
 """
 
@@ -48,33 +48,32 @@ def build_tokenizer(
     language: str = ENGLISH,
     vocab_size: int = 10_000,
 ) -> PreTrainedTokenizerFast:
-    """Builds a tokenizer whose words, characters or subwords are those of the training captions.
+    """Builds a tokenizer with the words, characters or subwords of the training captions.
 
-    Text is lower-cased and loses its punctuation, apart from apostrophes and hyphens within English words. Ids: `<pad>`
-    0, `<s>` 1, `</s>` 2, `<unk>` 3, then the words or characters, the most frequent first and equally frequent ones by
-    alphabet, or the characters and merges of subwords. A sequence is encoded as `<s> words </s>`.
+    Text is lower-cased, and punctuation is removed except apostrophes and hyphens within English words. Ids: `<pad>` 0,
+    `<s>` 1, `</s>` 2, `<unk>` 3, then the words or characters by descending frequency (ties in alphabetical order), or
+    the characters and merges of subwords. A sequence is encoded as `<s> words </s>`.
 
     Args:
-        captions: strings, of the training split only.
-        min_count: words and characters seen less often become `<unk>`.
+        captions: strings of the training split only.
+        min_count: rarer words and characters become `<unk>`.
         max_length: the tokenizer's `model_max_length`, in tokens.
-        units: `words` (outside of English those of Unicode, UAX 29, see [`~hf_ngsan.languages.segment`]),
+        units: `words` (for other languages than English: Unicode words, UAX 29, see [`~hf_ngsan.languages.segment`]),
             `characters` (grapheme clusters and spaces), or `subwords` (byte-pair encoding, Sennrich et al. 2016).
-        language: a code such as `en`, `de` or `zh`: lower case is that of this language, and metrics count its words,
-            whatever the units.
+        language: a code such as `en`, `de` or `zh`. It determines lower case and the words for metrics, for all units.
         vocab_size: maximal number of subwords and special tokens.
 
     Returns:
-        `transformers.PreTrainedTokenizerFast`; its `init_kwargs` have the `language`, unless that is English, and the
-        `units`, unless these are words.
+        `transformers.PreTrainedTokenizerFast`; its `init_kwargs` have the `language`, except English, and the `units`,
+        except words.
 
     Raises:
-        DataError: one string, no word that is frequent enough, or unknown units.
+        DataError: `captions` is a string, no word is frequent enough, or the units are unknown.
     """
     if isinstance(captions, str):
-        raise DataError(f"captions is one string, {captions!r}; build_tokenizer takes an iterable of strings.")
+        raise DataError(f"captions is one string, {captions!r}; build_tokenizer needs an iterable of strings.")
     if units not in UNITS:
-        raise DataError(f"units is {units!r}; captions are divided into {', '.join(UNITS)}.")
+        raise DataError(f"units is {units!r}; it must be one of {', '.join(UNITS)}.")
     texts = list(captions)
     is_english = caption_units(language) == "ptb"
     if units == "subwords":
@@ -98,7 +97,7 @@ def build_tokenizer(
 
 
 def words_by_frequency(backend: Tokenizer, texts: Iterable[str], min_count: int) -> tuple[list[str], Counter[str]]:
-    """Returns the frequent words of texts, the most frequent first, and how often each word is seen."""
+    """Returns the frequent words of texts, by descending frequency, and the count of every word."""
     split, normalize = backend.pre_tokenizer.pre_tokenize_str, backend.normalizer.normalize_str
     counts = Counter(word for text in texts for word, _ in split(normalize(text)))
     frequent = (word for word, count in counts.items() if count >= min_count)
@@ -106,7 +105,7 @@ def words_by_frequency(backend: Tokenizer, texts: Iterable[str], min_count: int)
 
 
 def add_words(tokenizer: Any, captions: Iterable[str], min_count: int) -> list[str]:
-    """Adds the frequent words of captions to a vocabulary, unless that is of subwords, and returns them."""
+    """Adds the frequent words of captions to a vocabulary (except subwords), and returns the new words."""
     backend, vocabulary = tokenizer.backend_tokenizer, tokenizer.get_vocab()
     if not isinstance(backend.model, models.WordLevel):
         return []
@@ -118,7 +117,7 @@ def add_words(tokenizer: Any, captions: Iterable[str], min_count: int) -> list[s
 
 
 def train_subwords(texts: Iterable[str], vocab_size: int, language: str) -> Tokenizer:
-    """Learns merges of the characters of texts; `▁` marks the beginning of a word."""
+    """Learns merges of characters; `▁` marks the beginning of a word."""
     backend = Tokenizer(models.BPE(unk_token=UNKNOWN))
     backend.normalizer = without_punctuation(language)
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
@@ -135,7 +134,7 @@ def learn_merges(backend: Tokenizer, texts: Iterable[str], **options: Any) -> No
 def with_ends(
     backend: Tokenizer, max_length: int, options: Mapping[str, Any], special_tokens: Mapping[str, str] = SPECIAL_TOKENS
 ) -> PreTrainedTokenizerFast:
-    """Returns the tokenizer of transformers that encodes text as `<s> tokens </s>`."""
+    """Returns a transformers tokenizer that encodes text as `<s> tokens </s>`."""
     start, end = special_tokens["bos_token"], special_tokens["eos_token"]
     ends = [(token, backend.token_to_id(token)) for token in (start, end)]
     backend.post_processor = processors.TemplateProcessing(single=f"{start} $A {end}", special_tokens=ends)
@@ -144,13 +143,13 @@ def with_ends(
 
 def refuse_empty(words: Sequence[str], counts: Counter[str], min_count: int) -> None:
     if not words:
-        raise DataError(f"None of {len(counts)} different words is seen {min_count} times; lower min_count.")
+        raise DataError(f"None of {len(counts)} different words occurs {min_count} times; lower min_count.")
 
 
 def make_tokenizer(
     words: Sequence[str], special_tokens: Mapping[str, str] = SPECIAL_TOKENS, *, max_length: int = 64
 ) -> PreTrainedTokenizerFast:
-    """Makes the tokenizer of a vocabulary: words in the order of their ids, special tokens included."""
+    """Makes a tokenizer from a vocabulary: words in the order of their ids, including special tokens."""
     vocabulary = {word: index for index, word in enumerate(words)}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=special_tokens["unk_token"]))
     backend.normalizer, backend.pre_tokenizer = NORMALIZER, pre_tokenizers.WhitespaceSplit()
@@ -158,7 +157,7 @@ def make_tokenizer(
 
 
 def as_pretrained(backend: Tokenizer, max_length: int, **options: Any) -> PreTrainedTokenizerFast:
-    """Returns a tokenizer of transformers; options are its special tokens and other settings."""
+    """Returns a transformers tokenizer; `options` are its special tokens and other settings."""
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=max_length,
@@ -169,7 +168,7 @@ def as_pretrained(backend: Tokenizer, max_length: int, **options: Any) -> PreTra
 
 
 def with_words(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[str]:
-    """Returns texts, with the unknown token for a text without words, such as a lone full stop."""
+    """Returns texts; a text without words, such as a single full stop, becomes the unknown token."""
     words = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return [text if ids else tokenizer.unk_token for text, ids in zip(texts, words, strict=True)]
 
@@ -182,14 +181,14 @@ def words_of_question(question: str) -> list[str]:
 def build_question_tokenizer(
     questions: Iterable[str], *, min_count: int = 1, max_length: int = 14
 ) -> PreTrainedTokenizerFast:
-    """Builds a tokenizer whose words are those of the training questions.
+    """Builds a tokenizer with the words of the training questions.
 
-    Ids: `<pad>` 0, `<unk>` 1, then the words in the order in which they first occur, as in the released code.
+    Ids: `<pad>` 0, `<unk>` 1, then the words in order of first occurrence, as in the released code.
 
     Args:
-        questions: strings, of the training split only.
-        min_count: words seen less often become `<unk>`; a DataError if no word is frequent enough.
-        max_length: the tokenizer's `model_max_length`: longer questions are cut.
+        questions: strings of the training split only.
+        min_count: rarer words become `<unk>`; raises a DataError if no word is frequent enough.
+        max_length: the tokenizer's `model_max_length`; longer questions are truncated.
     """
     counts = Counter(word for question in questions for word in words_of_question(question))
     words = [word for word, count in counts.items() if count >= min_count and word not in (PADDING, UNKNOWN)]
@@ -198,7 +197,7 @@ def build_question_tokenizer(
 
 
 def make_question_tokenizer(words: Sequence[str], *, max_length: int = 14) -> PreTrainedTokenizerFast:
-    """Makes the tokenizer of a vocabulary: words in the order of their ids, `<pad>` and `<unk>` included."""
+    """Makes a tokenizer from a vocabulary: words in the order of their ids, including `<pad>` and `<unk>`."""
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
     backend.normalizer = QUESTION_NORMALIZER
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -208,15 +207,15 @@ def make_question_tokenizer(words: Sequence[str], *, max_length: int = 14) -> Pr
 def build_subword_tokenizer(
     sentences: Iterable[str], *, vocab_size: int = 10_000, max_length: int = 256
 ) -> PreTrainedTokenizerFast:
-    """Builds a tokenizer by byte-pair encoding (Sennrich et al. 2016) over bytes, so that no text is unknown.
+    """Builds a tokenizer with byte-level byte-pair encoding (Sennrich et al. 2016), so that no text is unknown.
 
-    Words and punctuation are separated first, as in GPT-2. Decoding gives the text back, in Unicode's form NFC. Ids:
+    Words and punctuation are separated first, as in GPT-2. Decoding returns the original text in Unicode form NFC. Ids:
     `<pad>` 0, `<s>` 1, `</s>` 2, `<unk>` 3, then 256 bytes and the merges. A sequence is encoded as `tokens </s>`;
-    special tokens within a text are text.
+    special tokens inside a text are treated as text.
 
     Args:
-        sentences: of all languages, of the training split only.
-        vocab_size: maximal number of subwords and special tokens, `MIN_SUBWORDS` at least.
+        sentences: strings of all languages, of the training split only.
+        vocab_size: maximal number of subwords and special tokens, at least `MIN_SUBWORDS`.
         max_length: the tokenizer's `model_max_length`, in tokens.
     """
     backend = Tokenizer(models.BPE())

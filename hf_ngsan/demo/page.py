@@ -1,4 +1,4 @@
-"""The page of `hf-ngsan demo`: scenes and the relations that captioners state of them, photographs, and a search.
+"""The page of `hf-ngsan demo`: scenes with the relations that captioners state, photographs, and a search.
 
 ```python
 main("runs/demo")  # writes runs/demo/index.html
@@ -29,19 +29,19 @@ from ..models.images import load_image
 from ..tasks.captioning_generation import caption_batch, generate_captions
 from ..tasks.retrieval_search import embed_images, embed_texts
 from ..visualization.plots import data_url
-from .training import CHANCE
 
 NUM_SCENES = 100
-NUM_IMAGES = 16  # photographs and drawings of scenes that are searched, as in calibrations
+CHANCE = 0.5  # accuracy of relations without geometry: both answers to a prompt are equally likely
+NUM_IMAGES = 16  # number of photographs and drawings of scenes in the search, as in calibrations
 QUERIES = {
     "a lion on a rock": "lion",
     "an old woman in a uniform": "officer",
     "a tower": "tower",
     "two boys play football in the snow": None,
 }
-"""Queries and the photographs that they describe, of those that are there; chosen before any was searched for."""
+"""Queries, and the available photographs that they describe; chosen before the first search."""
 SCENE_SIDE, PHOTOGRAPH_SIDE, THUMBNAIL_SIDE, MAP_SIDE = 480, 480, 200, 200
-"""Longest sides of pictures in pixels; screens with several dots a pixel show them smaller."""
+"""Longest sides of pictures in pixels; screens with high pixel density show them smaller."""
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
 FUNCTION_WORDS = frozenset(
     """a an the this that these those some his her its their he she it they who which is are was were be been being has
@@ -49,33 +49,33 @@ FUNCTION_WORDS = frozenset(
     across along around behind beside between near next against towards front back there""".split()  # noqa: SIM905
 )
 SURE = 0.5
-"""Confidence from which a caption is more likely than not as good as the better half of those of the calibration."""
+"""Confidence above which a caption is more likely than not as good as the better half of the calibration captions."""
 DARKEST, BRIGHT_SHARE = 0.25, 0.05
-"""Brightness of a photograph where a word has no attention, and the share of it that has its full brightness."""
+"""Brightness of a photograph where a word has no attention, and the share of the photograph at full brightness."""
 COMPLETION: dict[str, Any] = {"num_beams": 1, "length_penalty": None, "max_new_tokens": 6}
-"""Arguments of `generate` for the relation of a caption that breaks off before it."""
+"""Arguments of `generate` for completing a caption that ends before its relation."""
 
 Captioner = tuple[Any, Any]  # a model and its processor
 Row = Mapping[str, Any]
 
 
 class Answer(NamedTuple):
-    """A caption or a relation that a captioner states; `is_true` is None where the scene does not decide it."""
+    """A caption or a relation that a captioner states; `is_true` is None if the scene does not decide it."""
 
     text: str
     is_true: bool | None
 
 
 class Sentence(NamedTuple):
-    """A caption that breaks off before its relation, and how each captioner, by its name, goes on."""
+    """A caption that ends before its relation, and the completion by each captioner, by its name."""
 
-    beginning: str  # the red circle lies
-    end: str  # the blue square
+    beginning: str  # e.g. the red circle lies
+    end: str  # e.g. the blue square
     answers: dict[str, Answer]
 
 
 class Described(NamedTuple):
-    """A scene with the captions of each captioner, by its name, and the sentences whose relation the scene decides."""
+    """A scene with the caption of each captioner, by its name, and the sentences whose relation the scene decides."""
 
     row: Row
     captions: dict[str, Answer]
@@ -83,16 +83,16 @@ class Described(NamedTuple):
 
 
 def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_SCENES) -> int:
-    """Captions synthetic scenes and photographs with the packaged models, and writes what they say onto one page.
+    """Captions synthetic scenes and photographs with the packaged models, and writes the results onto one page.
 
     Args:
-        output: folder that gets `index.html`, which has all of its pictures inside, and `photographs/`.
-        seed: seed of the scenes, of the test split: no captioner was trained on them.
-        num_scenes: scenes whose relations are counted.
+        output: folder for `index.html`, which includes all of its pictures, and for `photographs/`.
+        seed: seed of the scenes. They come from the test split: no captioner was trained on them.
+        num_scenes: number of scenes whose relations are counted.
     """
     began, output, threads = time.monotonic(), Path(output), torch.get_num_threads()
     check_place(output / "index.html")
-    torch.set_num_threads(1)  # so small models are no faster on several, and far slower on a busy machine
+    torch.set_num_threads(1)  # such small models are not faster with several threads, and far slower on a busy machine
     try:
         with quiet_loading():
             rows = load_data(f"scenes:size=1,validation=1,test={num_scenes},seed={seed}", "test")
@@ -127,8 +127,8 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
     )
     write_text_atomically(output / "index.html", page)
     if PHOTOGRAPHS.keys() - there:
-        print('pip install "hf-ngsan[demo]" brings more photographs.')
-    print(f"All of it, with pictures ({time.monotonic() - began:.0f} s): {output / 'index.html'}")
+        print('pip install "hf-ngsan[demo]" installs more photographs.')
+    print(f"The page with all results and pictures ({time.monotonic() - began:.0f} s): {output / 'index.html'}")
     return 0
 
 
@@ -138,7 +138,7 @@ def load_captioners_of_scenes() -> dict[str, Captioner]:
 
 
 def two_scenes(captioners: Mapping[str, Captioner], rows: Sequence[Row]) -> dict[str, Any]:
-    """Describes a scene by every captioner, and again after two of its objects have changed places."""
+    """Describes a scene with every captioner, before and after two of its objects change places."""
     row, swap = scene_to_change(rows)
     before, after = describe(captioners, row), describe(captioners, {**row, "visual_boxes": swap.boxes})
     places = zip(row["objects"], np.asarray(row["visual_boxes"], np.float32), swap.boxes, strict=True)
@@ -152,10 +152,10 @@ def two_scenes(captioners: Mapping[str, Captioner], rows: Sequence[Row]) -> dict
 
 
 def scene_to_change(rows: Sequence[Row]) -> tuple[Row, RelationSwap]:
-    """Returns the scene, and the exchange of two of its objects, that turn most of its directions, such as left of.
+    """Returns the scene and the exchange of two of its objects that reverse the most directions, such as left of.
 
-    Neither object is the landmark, to which the captions relate the others; of equal ones it leaves the fewest captions
-    undecided. Only the truth decides, and nothing that a captioner says.
+    Neither object is the landmark to which the captions relate the others. Ties are broken by the fewest undecided
+    captions. The choice depends on the true relations only, not on the output of a captioner.
     """
 
     def moves_landmark(row: Row, swap: RelationSwap) -> bool:
@@ -173,7 +173,7 @@ def scene_to_change(rows: Sequence[Row]) -> tuple[Row, RelationSwap]:
 
 
 def true_relation_of(caption: str, row: Row) -> str | None:
-    """Returns the relation that is true where a caption states one; None where the scene does not decide it."""
+    """Returns the true relation for the one that a caption states; None if the scene does not decide it."""
     statement = Statement.parse(caption)
     return None if statement is None else true_relation(statement, list(row["objects"]), answers_by_object(row))
 
@@ -184,7 +184,7 @@ def judged(caption: str, shown: str, row: Row) -> Answer:
 
 
 def describe(captioners: Mapping[str, Captioner], row: Row) -> Described:
-    """Captions a scene, and finishes each of its own captions after the verb, with every captioner."""
+    """Captions a scene, and completes each of the scene's captions after the verb, with every captioner."""
     captions, sentences = {}, []
     for name, (model, processor) in captioners.items():
         [caption] = caption_batch(model, processor, [dict(row)])
@@ -202,7 +202,7 @@ def describe(captioners: Mapping[str, Captioner], row: Row) -> Described:
 
 
 def relation_accuracy(captioners: Mapping[str, Captioner], rows: Dataset) -> dict[str, dict[str, float]]:
-    """Returns the shares of right relations by captioner and group, `symmetric` and `directional`; chance is 0.5."""
+    """Returns the share of right relations by captioner and by group (`symmetric`, `directional`); chance is 0.5."""
     references = [dict(row) for row in rows.select_columns("captions")]
     prompts = [[prompt.text for prompt in relation_prompts(row)] for row in references]
     asked = rows.select([number for number, texts in enumerate(prompts) for _ in texts])
@@ -218,7 +218,7 @@ def relation_accuracy(captioners: Mapping[str, Captioner], rows: Dataset) -> dic
 
 
 def copy_photographs(folder: Path) -> list[Path]:
-    """Copies the photographs that installed packages bring into a folder; returns its files."""
+    """Copies example photographs of installed packages into a folder; returns its files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, file in installed_photographs().items():
         shutil.copyfile(file, folder / f"{name}.jpg")
@@ -226,7 +226,7 @@ def copy_photographs(folder: Path) -> list[Path]:
 
 
 def captions_of_photographs(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """Returns the packaged captioner's answers about photographs, and what the page shows of each, the surest first."""
+    """Captions photographs with the packaged captioner; returns data for the page, sorted by descending confidence."""
     from transformers import pipeline
 
     captioner = pipeline("image-to-text", model=find_model_folder(CAPTIONER))  # type: ignore[call-overload]
@@ -242,7 +242,7 @@ def captions_of_photographs(files: Sequence[Path]) -> list[dict[str, Any]]:
     photographs.sort(key=lambda photograph: (photograph["unlike_training"], -photograph["confidence"]))
     print(f"Captions of photographs by {CAPTIONER}:")
     for photograph in photographs:
-        unlike = ", unlike its training" if photograph["unlike_training"] else ""
+        unlike = ", unlike the training photographs" if photograph["unlike_training"] else ""
         caption, confidence = photograph["generated_text"], photograph["confidence"]
         print(f"  {photograph['name']}: {caption} ({confidence:.0%} sure{unlike})")
     return photographs
@@ -253,7 +253,7 @@ def search_calibration() -> SearchCalibration:
 
 
 def searched(images: Mapping[str, Image.Image], queries: Sequence[str], top_k: int = 3) -> list[dict[str, Any]]:
-    """Searches images by words with the packaged dual encoder; returns hits, and whether one fits, of each query."""
+    """Searches images by text with the packaged dual encoder; returns the hits of each query and whether one fits."""
     model, processor = load_model(DUAL_ENCODER, "retrieval")
     rows: list[dict[str, Any]] = [{"image": image} for image in images.values()]
     similarities = embed_texts(model, processor, queries) @ embed_images(model, processor, rows).T
@@ -270,7 +270,7 @@ def searched(images: Mapping[str, Image.Image], queries: Sequence[str], top_k: i
 
 
 def lit(image: Image.Image, weights: np.ndarray) -> Image.Image:
-    """Returns a photograph that is bright where the weights `(height, width)` are large, and dark elsewhere."""
+    """Returns a photograph that is bright where the weights `(height, width)` are large and dark elsewhere."""
     large = max(float(np.quantile(weights, 1 - BRIGHT_SHARE)), 1e-12)
     light = DARKEST + (1 - DARKEST) * np.clip(weights / large, 0, 1)[..., None]
     return Image.fromarray((np.asarray(image.convert("RGB")) * light).astype(np.uint8))

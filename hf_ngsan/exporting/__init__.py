@@ -1,4 +1,4 @@
-"""Export of captioners and dual encoders to ONNX, with a program that captions from the exported files."""
+"""Exports captioners and dual encoders to ONNX, with a program that runs exported captioners."""
 
 from lazy_loader import attach_stub
 

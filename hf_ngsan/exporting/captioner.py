@@ -1,6 +1,6 @@
-"""Captions from an exported captioner, with only NumPy and ONNX Runtime; images need Pillow as well.
+"""Runs an exported captioner with only NumPy and ONNX Runtime; images also need Pillow.
 
-This file lies beside the exported files and needs nothing of the package that wrote them:
+This file is in the folder of the exported files and does not need the package that wrote them:
 
 ```bash
 python captioner.py photo.jpg another.png --num-beams 3
@@ -10,7 +10,7 @@ python captioner.py photo.jpg another.png --num-beams 3
 from captioner import Captioner
 captioner = Captioner("folder of the exported files")
 captioner.caption(images=["photo.jpg", "another.png"], num_beams=3)
-captioner.caption(visual_features=[...], visual_boxes=[...])     # of a captioner of features
+captioner.caption(visual_features=[...], visual_boxes=[...])     # captioner of features
 ```
 
 `captioner.json` describes the inputs of the files and the decoding of captions.
@@ -28,7 +28,7 @@ import numpy as np
 
 SETTINGS = "captioner.json"
 NEVER = -1.0e9
-"""Score of candidates that must not be chosen, as in transformers' beam search."""
+"""Score of excluded candidates, as in transformers' beam search."""
 PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
 Graph = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -36,13 +36,13 @@ Graph = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 class Encoded(NamedTuple):
     """Encoded images."""
 
-    visual: dict[str, np.ndarray]  # inputs of the decoder
-    cache: dict[str, np.ndarray]  # of captions without words
-    summary: Any  # means of the visual features over the cells, float32 `(B, size)`; None of a captioner of features
+    visual: dict[str, np.ndarray]  # visual inputs of the decoder
+    cache: dict[str, np.ndarray]  # initial cache, before the first word
+    summary: Any  # mean visual features, float32 `(B, size)`; None for a captioner of features
 
 
 class Captioner:
-    """An exported captioner in a folder, by default that of this file; `opens` opens its graphs."""
+    """An exported captioner in a folder (by default, that of this file); `opens` opens its graphs."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Captioner:
     def caption(
         self, images: Any = None, *, num_beams: int | None = None, max_new_tokens: int | None = None, **arrays: Any
     ) -> list[str]:
-        """Captions a batch of images: paths, or images of Pillow, greedily with one beam.
+        """Captions a batch of images (paths or PIL images); one beam means greedy decoding.
 
-        A captioner of features takes `visual_features`, one array `(num_regions, feature_dimension)` an image or a
-        batch `(B, N, D)` with its `attention_mask` `(B, N)`, 1 = real; and `visual_boxes` in the same way, `x1, y1, x2,
+        A captioner of features needs `visual_features`, one array `(num_regions, feature_dimension)` per image or a
+        batch `(B, N, D)` with `attention_mask` `(B, N)`, 1 = real; and `visual_boxes` in the same form, `x1, y1, x2,
         y2` within [0, 1].
         """
         encoded = self.encode(self.prepare(images, **arrays))
@@ -82,7 +82,7 @@ class Captioner:
             given["visual_boxes"] = [square_grid(len(rows)) for rows in given["visual_features"]]
         missing = [name for name in self.inputs if name not in given]
         if missing:
-            raise ValueError(f"This captioner needs {' and '.join(missing)} of every image.")
+            raise ValueError(f"This captioner needs {' and '.join(missing)} for every image.")
         return {
             name: padded(rows, np.int64 if name == "attention_mask" else np.float32) for name, rows in given.items()
         }
@@ -90,14 +90,14 @@ class Captioner:
     def generate(
         self, encoded: Encoded, *, num_beams: int | None = None, max_new_tokens: int | None = None
     ) -> np.ndarray:
-        """Returns the ids of captions, int64 `(B, length)`, the start token first, padded behind the end."""
+        """Returns the ids of captions, int64 `(B, length)`, with the start token and padding after the end."""
         beams = num_beams or self.decoding["num_beams"]
         longest = max_new_tokens or self.decoding["max_new_tokens"]
         search = self.greedy if beams == 1 else partial(self.beam_search, beams)
         return search(longest, encoded.visual, encoded.cache)
 
     def encode(self, inputs: Mapping[str, np.ndarray]) -> Encoded:
-        """Encodes images, from the inputs of [`prepare`]."""
+        """Encodes images from the inputs of [`prepare`]."""
         mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
         encoded = self.encoder(inputs)
         visual = {name: array for name, array in encoded.items() if name.startswith("visual_")} | mask
@@ -112,7 +112,7 @@ class Captioner:
     def step(
         self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Returns log-probabilities `(B, C, vocab_size)` after the last tokens `(B, C)`, and the longer cache."""
+        """Returns log-probabilities `(B, C, vocab_size)` after the last tokens `(B, C)`, and the extended cache."""
         outputs = self.decoder({"input_ids": tokens, **visual, **cache})
         scores = outputs.pop("log_probabilities")
         return scores, {f"past_{name}": array for name, array in outputs.items()}
@@ -126,7 +126,7 @@ class Captioner:
         return np.stack(of_steps, axis=1)
 
     def greedy(self, longest: int, visual: Mapping[str, np.ndarray], cache: dict[str, np.ndarray]) -> np.ndarray:
-        """Writes the most probable word each time."""
+        """Decodes greedily."""
         ends, padding = self.decoding["eos_token_ids"], self.decoding["pad_token_id"]
         tokens = np.full((len(visual["visual_keys_0"]), 1), self.decoding["decoder_start_token_id"], dtype=np.int64)
         written, ended = [tokens], np.zeros(tokens.shape, dtype=bool)
@@ -157,7 +157,7 @@ class Captioner:
         for length in range(1, longest + 1):
             following, cache = self.step(running[:, :, length - 1], visual, cache)
             following[..., self.decoding["suppress_tokens"]] = -np.inf
-            if compete:  # a finished caption continues with padding, at no cost, among the others
+            if compete:  # a finished caption continues with padding, at no cost, and competes with the others
                 has_ended = is_one_of(running[:, :, 1:], ends).any(-1)
                 following[has_ended] = -np.inf
                 following[has_ended, padding] = 0
@@ -190,7 +190,7 @@ class Captioner:
 
 
 class Words:
-    """Turns ids into text, by the `vocabulary` of whole words in the settings or else by `tokenizer.json`."""
+    """Decodes ids with the `vocabulary` of whole words in the settings, or else with `tokenizer.json`."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]):
         self.special = frozenset(settings["special_ids"])
@@ -213,13 +213,13 @@ def load_graph(
     providers: Sequence[str] = PROVIDERS,
     weights: Mapping[str, np.ndarray] | None = None,
 ) -> Graph:
-    """Returns a function of the graph in a file, with weights that it lacks, from arrays by name to arrays by name."""
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # from 1.29 on it reports models and the machine otherwise
+    """Returns a function, from arrays by name to arrays by name, that runs the graph in a file with added weights."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # from 1.29 on, it sends telemetry by default
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # NumPy works between short steps: threads that wait by spinning would take its processors.
+    # NumPy works between short steps: threads that spin while waiting would block its cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if num_threads is not None:
         options.intra_op_num_threads = num_threads
@@ -233,7 +233,7 @@ def load_graph(
 
 
 def padded(arrays: Sequence[Any], dtype: Any) -> np.ndarray:
-    """Joins arrays of unequal length into one, with zeros behind the shorter ones."""
+    """Joins arrays of unequal length into one, padded with zeros."""
     rows = [np.asarray(array) for array in arrays]
     batch = np.zeros((len(rows), max(map(len, rows)), *rows[0].shape[1:]), dtype=dtype)
     for place, row in zip(batch, rows, strict=True):
@@ -245,23 +245,23 @@ def square_grid(number: int) -> np.ndarray:
     """Returns the boxes `(number, 4)` of the cells of a square grid over the image, row by row."""
     side = round(number**0.5)
     if side * side != number:
-        raise ValueError(f"{number} visual tokens are no square grid; give their visual_boxes.")
+        raise ValueError(f"{number} visual tokens are not a square grid; give their visual_boxes.")
     row, column = np.divmod(np.arange(number), side)
     return (np.stack([column, row, column + 1, row + 1], axis=-1) / side).astype(np.float32)
 
 
 def is_one_of(ids: np.ndarray, few: Sequence[int]) -> np.ndarray:
-    """Equals `np.isin`, ten times as fast for a few ids."""
+    """Same as `np.isin`, but ten times as fast for a few ids."""
     return (ids[..., None] == np.asarray(few, dtype=ids.dtype)).any(-1)
 
 
 def take(array: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Returns the captions `(B, K, ...)` at the places `order` `(B, K)` among those of each image `(B, C, ...)`."""
+    """Selects captions `(B, K, ...)` by the indices `order` `(B, K)` among those of each image `(B, C, ...)`."""
     return array[np.arange(len(array))[:, None], order]
 
 
 def largest(scores: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the largest scores of each row, the best first, and their places."""
+    """Returns the largest scores of each row in descending order, and their indices."""
     places = np.argpartition(-scores, count - 1, axis=-1)[:, :count]
     chosen = np.take_along_axis(scores, places, axis=-1)
     order = np.argsort(-chosen, axis=-1, kind="stable")
@@ -269,7 +269,7 @@ def largest(scores: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pixels_of(image: Any, settings: Mapping[str, Any]) -> np.ndarray:
-    """Prepares an image: upright, transparency over white, resized and normalized, `(3, height, width)`."""
+    """Preprocesses an image: upright, on white, resized and normalized, `(3, height, width)`."""
     from PIL import Image, ImageOps
 
     image = image if isinstance(image, Image.Image) else Image.open(image)
@@ -290,13 +290,13 @@ def pixels_of(image: Any, settings: Mapping[str, Any]) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Print a caption for each image: its name, a tab, the caption.")
-    files = "image files; of a captioner of features .npz files with visual_features, visual_boxes"
+    parser = argparse.ArgumentParser(description="Print a caption for each image, after its name and a tab.")
+    files = "image files; for a captioner of features, .npz files with visual_features, visual_boxes"
     parser.add_argument("images", nargs="+", help=files)
-    parser.add_argument("--num-beams", type=int, help="width of the beam search (the model's)")
-    parser.add_argument("--max-new-tokens", type=int, help="longest caption in tokens, its end included (the model's)")
-    parser.add_argument("--num-threads", type=int, help="processor threads of the runtime (its own choice)")
-    parser.add_argument("--batch-size", type=int, default=16, help="images a batch (%(default)s)")
+    parser.add_argument("--num-beams", type=int, help="number of beams (default: the model's)")
+    parser.add_argument("--max-new-tokens", type=int, help="maximal tokens of a caption (default: the model's)")
+    parser.add_argument("--num-threads", type=int, help="CPU threads (default: ONNX Runtime's choice)")
+    parser.add_argument("--batch-size", type=int, default=16, help="batch size (%(default)s)")
     options = parser.parse_args()
     captioner = Captioner(num_threads=options.num_threads)
     for start in range(0, len(options.images), options.batch_size):

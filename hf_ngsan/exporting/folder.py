@@ -1,4 +1,4 @@
-"""Folders of exported models: a captioner with captioner.py, compared with its model, and a dual encoder."""
+"""Writes folders of exported models: a captioner with captioner.py, compared with its model, or a dual encoder."""
 
 import json
 import operator
@@ -32,11 +32,11 @@ SEARCHED = (
 )
 """Settings of `generate()` that exported captioners support."""
 WITHOUT_EFFECT = ("_", "cache_", "output_", "return_", "transformers_version", "use_cache")
-"""Beginnings of names of settings that change no caption."""
-MAX_DIFFERENCE = 1e-3  # of log-probabilities
-TOLERANCE = 1e-4  # of an embedding's numbers
-MAX_LENGTH = 4096  # tokens of a text
-MAX_FIXED_LENGTH = 64  # where every text is padded to the longest
+"""Prefixes of names of settings that do not affect captions."""
+MAX_DIFFERENCE = 1e-3  # maximal difference of log-probabilities
+TOLERANCE = 1e-4  # maximal difference of embeddings
+MAX_LENGTH = 4096  # maximal tokens of a text
+MAX_FIXED_LENGTH = 64  # the same if every text is padded to the maximum
 TEXTS = ("a photograph of a dog", "two")
 MORE_TEXTS = ("a", "a man and a woman are standing in front of a building", "it")
 
@@ -54,7 +54,7 @@ def write_captioner_graphs(
 ) -> None:
     """Writes the graphs of a captioner and their settings, with the provenance of its features if it sees images."""
     if not isinstance(model, CaptioningForConditionalGeneration):
-        raise UnexportableError(f"{type(model).__name__} is no captioner of this package; it has no export.")
+        raise UnexportableError(f"{type(model).__name__} is not a captioner of this package and cannot be exported.")
     config: Any = model.config
     image, decoding = image_settings(model, processor), decoding_settings(model)
     encoded = encoder_inputs(model, None if image is None else (image["height"], image["width"]))
@@ -89,7 +89,7 @@ def decoding_settings(model: PreTrainedModel) -> dict[str, Any]:
     unknown = sorted(name for name in changed.difference(SEARCHED) if not name.startswith(WITHOUT_EFFECT))
     if unknown:
         raise UnexportableError(
-            f"generation_config.json sets {unknown[0]}, which exported captioners do not know; remove it there."
+            f"generation_config.json sets {unknown[0]}, which exported captioners do not support; remove it there."
         )
     names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
     start, ends, padding = (getattr(config if getattr(given, name) is None else given, name) for name in names)
@@ -108,7 +108,7 @@ def decoding_settings(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def word_settings(tokenizer: Any) -> dict[str, Any]:
-    """Returns the vocabulary, None if words consist of pieces."""
+    """Returns the vocabulary, None if words consist of subwords."""
     words: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     special = sorted(set(tokenizer.all_special_ids))
     plain = [word for index, word in enumerate(words) if index not in special]
@@ -117,7 +117,7 @@ def word_settings(tokenizer: Any) -> dict[str, Any]:
 
 
 def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | None:
-    """Returns the preprocessing of images; `None` for a captioner of features."""
+    """Returns the image preprocessing; `None` for a captioner of features."""
     vision: Any = model.config.vision_config
     if vision is None:
         return None
@@ -137,8 +137,8 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
         if wanted.shape == found.shape and np.allclose(found, wanted, atol=1e-5):
             return settings
     raise UnexportableError(
-        f"Exported captioners make a grid of an image, resized to one height and width and normalized. This one makes "
-        f"{vision.kind}, or its image processor does more; change its settings, if they can be."
+        f"Exported captioners need a grid of an image that is resized to a fixed size and normalized. This one has "
+        f"{vision.kind}, or its image processor has more steps; change its settings if possible."
     )
 
 
@@ -146,10 +146,10 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
 def compare(
     model: Any, processor: Any, exported: Captioner, rows: Dataset, beams: Sequence[int] = (1, 3), batch_size: int = 16
 ) -> tuple[dict[int, int], float]:
-    """Captions rows of the feature contract, as a captioner on the CPU reads them, with it and with its export.
+    """Captions rows of the feature contract with a captioner on the CPU and with its export, and compares them.
 
-    Returns how many captions differ, by the number of beams, and the largest difference of log-probabilities, along the
-    captioner's captions. Rounding in runtimes makes some 1e-5; more than [`MAX_DIFFERENCE`] is another captioner.
+    Returns the number of different captions by number of beams, and the largest difference of log-probabilities along
+    the captioner's captions. Rounding causes about 1e-5; more than [`MAX_DIFFERENCE`] means a wrong export.
     """
     others, difference = dict.fromkeys(beams, 0), 0.0
     for start in range(0, len(rows), batch_size):
@@ -162,7 +162,7 @@ def compare(
         output = model.generate(**batch, num_beams=1, return_dict_in_generate=True, output_logits=True)
         wanted = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
         found = exported.log_probabilities(encoded, output.sequences[:, :-1].numpy())
-        difference = float(np.maximum(difference, np.abs(found - wanted).max()))  # keeps NaN
+        difference = float(np.maximum(difference, np.abs(found - wanted).max()))  # propagates NaN
     return others, difference
 
 
@@ -170,11 +170,11 @@ def compare(
 def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: Path) -> float:
     """Exports a dual encoder on the CPU as two graphs; returns the largest difference of their embeddings.
 
-    A text encoder that runs word by word, such as MHSAN's, gets texts that are padded to the longest one.
+    For a recurrent text encoder such as MHSAN's, texts are padded to the maximal length.
     """
     encoder = dual_encoder_of(model, processor)
     if encoder.image_processor is None:
-        raise UnexportableError("This dual encoder has no vision encoder, so it cannot embed the images of an index.")
+        raise UnexportableError("This dual encoder has no vision encoder and cannot embed images.")
     write_image_graph(encoder, folder)
     settings = {"dimension": encoder.dimension, **write_text_graph(encoder, folder)}
     write_text_atomically(folder / EXPORTED_SETTINGS, json.dumps(settings) + "\n")
@@ -188,11 +188,9 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
         encoder.embed_images(images) - exported.embed_images(images),
         encoder.embed_texts(encoder.text_inputs(MORE_TEXTS)) - exported.embed_texts(exported.text_inputs(MORE_TEXTS)),
     ]
-    difference = float(torch.cat(differences).abs().max())  # keeps NaN
+    difference = float(torch.cat(differences).abs().max())  # propagates NaN
     if not difference <= TOLERANCE:
-        raise UnexportableError(
-            f"The graphs differ from the model by {difference:.1e}, and {TOLERANCE:.0e} is allowed."
-        )
+        raise UnexportableError(f"The graphs differ from the model by {difference:.1e}; {TOLERANCE:.0e} is allowed.")
     return difference
 
 
@@ -203,10 +201,10 @@ def write_image_graph(encoder: DualEncoder, folder: Path) -> None:
 
 @torch.no_grad()
 def write_text_graph(encoder: DualEncoder, folder: Path) -> dict[str, Any]:
-    """Writes the graph of texts; returns their greatest number of tokens, and whether all are padded to it."""
+    """Writes the graph of texts; returns the maximal number of tokens, and whether all texts are padded to it."""
     file, method = folder / "text.onnx", "get_text_features"
     if encoder.padding == "longest":
-        with suppress(UnexportableError):  # its steps may depend on the length
+        with suppress(UnexportableError):  # the number of steps may depend on the length
             write_tower(encoder.model, method, encoder.text_inputs(TEXTS), file, [0, 1])
             return {"longest_text": min(encoder.longest_text, MAX_LENGTH), "fixed_length": False}
     longest = min(encoder.longest_text, MAX_FIXED_LENGTH)
@@ -219,7 +217,7 @@ def write_text_graph(encoder: DualEncoder, folder: Path) -> dict[str, Any]:
 def write_tower(
     model: Any, method: str, inputs: Mapping[str, torch.Tensor], path: Path, varying: Sequence[int]
 ) -> None:
-    """Writes the graph of a method, for those inputs that it has a parameter for."""
+    """Writes the graph of a method, with the inputs for which it has a parameter."""
 
     def features(model: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         outputs = getattr(model, method)(**inputs)

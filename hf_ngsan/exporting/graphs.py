@@ -1,4 +1,4 @@
-"""Graphs of ONNX, written by transformers' exporter: the encoder and one step of the decoder of a captioner."""
+"""ONNX graphs, written by transformers' exporter: the encoder and one decoder step of a captioner."""
 
 import contextlib
 import io
@@ -20,14 +20,14 @@ from ..io.messages import one_sentence
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 IMAGES, CAPTIONS, REGIONS, WORDS = 2, 3, 5, 4
-"""Sizes of traced inputs; all differ, so that the tracer cannot confuse two dimensions."""
+"""Sizes of traced inputs; all are different, so that the tracer cannot confuse dimensions."""
 Function = Callable[..., dict[str, torch.Tensor]]
 
 
 def encode(captioner: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     """Turns features, boxes and mask, or pixels, into `visual_keys_i`, `visual_values_i` `(B, heads, N, head_dim)`.
 
-    Of pixels, it also returns the visual `features` `(B, N, feature_size)`, their mean, the `summary` `(B,
+    For pixels, it also returns the visual `features` `(B, N, feature_size)`, their mean, the `summary` `(B,
     feature_size)`, and the `boxes` `(B, N, 4)`.
     """
     visual: dict[str, Any] = inputs
@@ -40,7 +40,7 @@ def encode(captioner: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     states = captioner.model.encoder(**visual).last_hidden_state
     start_token = captioner.config.decoder_start_token_id
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    # The exported graph keeps only what the keys and values of the images need.
+    # The exported graph keeps only the operations for the keys and values of the images.
     captioner.model.decoder(
         input_ids=torch.full((states.shape[0], 1), start_token, device=states.device),
         encoder_hidden_states=states,
@@ -56,8 +56,9 @@ def decode(
 ) -> dict[str, torch.Tensor]:
     """Decodes one step, for the last tokens `(B, C)` of C captions of each of B images.
 
-    Beside what the encoder returns, it takes `past_keys_i`, `past_values_i` `(B, C, heads, T, head_dim)` of T tokens
-    before. It returns `log_probabilities` `(B, C, vocab_size)`, float32, and `keys_i`, `values_i` of T + 1 tokens.
+    In addition to the outputs of the encoder, the inputs are `past_keys_i`, `past_values_i` `(B, C, heads, T,
+    head_dim)` of T previous tokens. Returns float32 `log_probabilities` `(B, C, vocab_size)`, and `keys_i`, `values_i`
+    of T + 1 tokens.
     """
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     for name, tensors in states.items():
@@ -79,7 +80,7 @@ def decode(
         use_cache=True,
     ).last_hidden_state
     if cache.get_seq_length() != past + 1:
-        raise ValueError("The decoder ignores its cache, so a graph of one step would have no words before.")
+        raise ValueError("The decoder ignores its cache, so a graph of one step would not see previous words.")
     scores = captioner.lm_head(hidden_states[:, -1]).float().log_softmax(-1)
     outputs = {"log_probabilities": scores, **named("", cache.self_attention_cache)}
     return {name: tensor.unflatten(0, input_ids.shape) for name, tensor in outputs.items()}
@@ -93,13 +94,13 @@ def named(prefix: str, cache: Any) -> dict[str, torch.Tensor]:
 
 
 def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | None) -> dict[str, torch.Tensor]:
-    """Returns inputs of [`encode`] to trace: pixels of a height and width, or features."""
+    """Returns inputs for tracing [`encode`]: pixels of `image_size`, or features."""
     config: Any = captioner.config
     if image_size is not None:
         return {"pixel_values": torch.zeros(IMAGES, 3, *image_size)}
     grid = getattr(config, "grid_size", None)
     if grid is None and getattr(config, "grid_position_embedding", False):
-        raise UnexportableError("This RSTNet takes grids of any size; set grid_size in its configuration.")
+        raise UnexportableError("This RSTNet accepts grids of any size; set grid_size in its configuration.")
     shape = (IMAGES, REGIONS if grid is None else grid[0] * grid[1])
     inputs = {"visual_features": torch.zeros(*shape, config.visual_feature_size)}
     if config.reads_boxes:
@@ -109,7 +110,7 @@ def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | Non
 
 @torch.no_grad()
 def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Returns inputs of [`decode`] to trace."""
+    """Returns inputs for tracing [`decode`]."""
     config: Any = captioner.config
     given = {"input_ids": torch.full((IMAGES, CAPTIONS), config.decoder_start_token_id)}
     encoded = encode(captioner, **encoder_inputs)
@@ -126,14 +127,14 @@ class UnexportableError(ValueError):
 
 
 def check_exporter() -> None:
-    """Raises a ValueError unless the packages that write and run graphs are installed."""
+    """Raises a ValueError unless the packages for writing and running graphs are installed."""
     missing = [package for package in PACKAGES if find_spec(package) is None]
     if missing:
         raise ValueError(f'Export to onnx needs {" and ".join(missing)}; pip install "hf-ngsan[export]".')
 
 
 class Traced(nn.Module):
-    """A function of a model, from tensors by name to tensors by name, as a module."""
+    """Wraps a function of a model, from tensors by name to tensors by name, as a module."""
 
     def __init__(self, model: PreTrainedModel, function: Function) -> None:
         super().__init__()
@@ -150,10 +151,10 @@ def write_graph(
     path: Path,
     varying: Mapping[int, Any] | None = None,
 ) -> None:
-    """Traces and writes a function of a model; its weights may be beside the file.
+    """Traces and writes a function of a model; its weights may be in a separate file.
 
-    The dimensions `varying` of all inputs vary; by default the number of images, and whatever else the model leaves
-    open but the size of pixels.
+    `varying` are the variable dimensions of all inputs; by default, the number of images and all other dimensions that
+    the model supports, except the size of pixels.
     """
     shapes = {}
     for name, tensor in inputs.items():
@@ -164,18 +165,18 @@ def write_graph(
         try:
             config = exporters.OnnxConfig(dynamic_shapes=shapes)
             program, _ = exporters.OnnxExporter().export_program(Traced(model, function).eval(), dict(inputs), config)
-        except Exception as error:  # exporters fail in many ways on what they cannot trace
+        except Exception as error:  # exporters raise many types of errors
             raise UnexportableError(
                 f"The {path.stem} of this model cannot be exported to onnx ({one_sentence(error)})."
             ) from error
-        for node in program.graph.all_nodes():  # the source lines of operations name folders of this machine
+        for node in program.graph.all_nodes():  # the source lines of operations have folder names of this machine
             node.metadata_props.clear()
         exporters.OnnxExporter.save_program(program, path)
 
 
 @contextlib.contextmanager
 def eager_and_quiet(model: PreTrainedModel) -> Iterator[None]:
-    """Sets eager attention, plain operations that ONNX Runtime has, and silences progress and version warnings."""
+    """Uses eager attention, which ONNX Runtime supports, and silences progress and version warnings."""
     attention, level = model.config._attn_implementation, logging.root.manager.disable
     model.set_attn_implementation("eager")
     logging.disable(logging.WARNING)

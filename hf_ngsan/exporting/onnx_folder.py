@@ -1,15 +1,15 @@
-"""The folder `onnx/` of a model: graphs that answer in a process without torch and transformers.
+"""The folder `onnx/` of a model: graphs that run in a process without torch and transformers.
 
 ```
-made_from.json                               checksums of the files that the graphs were made from, and of theirs
-encoder.onnx, decoder.onnx, captioner.json   of a captioner, for [`~captioner.Captioner`] and [`VisionGraph`]
-text.onnx, image.onnx, text.json             of a dual encoder, for [`TextGraph`] and [`ImageGraph`]
-weights.json                                 of packaged models
+made_from.json                               checksums of the source files and of the graphs
+encoder.onnx, decoder.onnx, captioner.json   captioner, for [`~captioner.Captioner`] and [`VisionGraph`]
+text.onnx, image.onnx, text.json             dual encoder, for [`TextGraph`] and [`ImageGraph`]
+weights.json                                 packaged models only
 ```
 
-Graphs count only as long as all these files are what they were. Weights may be beside a graph, in its file with the
-ending `.data`; those of packaged models are left out of the graphs, and `weights.json` says where they are in the files
-of the model and of installed packages: file, type, offset and shape, by graph and tensor.
+Graphs are used only if all these files are unchanged. The weights of a graph may be in a file with the suffix `.data`.
+Graphs of packaged models have no weights; `weights.json` has their location in the files of the model and of installed
+packages: file, type, offset and shape, by graph and tensor.
 """
 
 import json
@@ -38,11 +38,11 @@ SOURCES = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "[!.]*.safetensors"),
 )
-"""Files of a model that its answers depend on."""
+"""Files of a model that its outputs depend on."""
 
 
 class TextGraph:
-    """The text encoder of a dual encoder, whose `fingerprint` it has."""
+    """The text encoder of a dual encoder, with the `fingerprint` of the model."""
 
     def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer
@@ -55,7 +55,7 @@ class TextGraph:
         self.graph = open_tower(folder, TEXT)
 
     def embed(self, text: str) -> np.ndarray | None:
-        """Returns the embedding of a text, float32 `(1, dimension)`; None if it has no word that the model knows."""
+        """Returns the embedding of a text, float32 `(1, dimension)`; None if no word is in the vocabulary."""
         ids = self.tokenizer.encode(text).ids
         if set(ids) <= {*self.settings["special_ids"]}:
             return None
@@ -81,7 +81,7 @@ class GraphImages:
 
 
 class ImageGraph:
-    """The image encoder of a dual encoder, from the pixels that its own or the captioner's processor makes."""
+    """The image encoder of a dual encoder, for pixels from its processor or that of the captioner."""
 
     def __init__(self, folder: Path) -> None:
         settings = json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
@@ -91,7 +91,7 @@ class ImageGraph:
         self.graph = open_tower(folder, IMAGE)
 
     def embed(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Returns the embeddings of images with `pixel_values`, float32 `(B, dimension)`."""
+        """Returns embeddings of images from `pixel_values`, float32 `(B, dimension)`."""
         return self.graph({"pixel_values": inputs["pixel_values"]})
 
 
@@ -113,7 +113,7 @@ class VisionGraph:
 
 
 def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndarray]:
-    """Returns a function from the inputs of one graph of a dual encoder to embeddings of length 1."""
+    """Returns a function from the inputs of a graph of a dual encoder to embeddings of length 1."""
     graph = open_graph(folder / FOLDER / name)
 
     def embed(inputs: Mapping[str, Any]) -> np.ndarray:
@@ -124,17 +124,17 @@ def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndar
 
 
 def open_captioner(name: str) -> Captioner | None:
-    """Returns the graphs in a captioner's folder; None if there are none that can be run and are current."""
+    """Returns the graphs in a captioner's folder; None unless there are current graphs that can be run."""
     return open_beside(name, CAPTIONER_GRAPHS, lambda folder: Captioner(folder / FOLDER, opens=open_graph))
 
 
 def open_text_graph(name: str) -> TextGraph | None:
-    """Returns the text encoder of a dual encoder, as [`open_captioner`] returns a captioner."""
+    """Returns the text encoder of a dual encoder; None as in [`open_captioner`]."""
     return open_beside(name, [TEXT], TextGraph)
 
 
 def open_dual_encoder(name: str) -> tuple[ImageGraph, TextGraph] | None:
-    """Returns both encoders of a dual encoder, as [`open_captioner`] returns a captioner."""
+    """Returns both encoders of a dual encoder; None as in [`open_captioner`]."""
     return open_beside(name, [IMAGE, TEXT], lambda folder: (ImageGraph(folder), TextGraph(folder)))
 
 
@@ -142,12 +142,12 @@ def open_beside(name: str, graphs: Iterable[str], opens: Callable[[Path], Any]) 
     """Returns what `opens` makes of a model's folder, or `None`, as [`open_captioner`] does."""
     try:
         return opens(Path(name)) if is_current(Path(name), graphs) else None
-    except Exception:  # without ONNX Runtime, or damaged: the model itself says what is wrong, if anything is
+    except Exception:  # no ONNX Runtime, or damaged files; loading the model reports errors
         return None
 
 
 def open_graph(path: Path, num_threads: int | None = None) -> Graph:
-    """Opens a graph on the CPU, with the number of threads that OMP_NUM_THREADS sets, which PyTorch obeys too."""
+    """Opens a graph on the CPU; like PyTorch, uses the number of threads in OMP_NUM_THREADS."""
     threads, places = os.environ.get("OMP_NUM_THREADS", ""), read_json_or_none(path.with_name(WEIGHTS)) or {}
     weights = {}
     for tensor, (file, dtype, offset, shape) in places.get(path.name, {}).items():
@@ -156,12 +156,12 @@ def open_graph(path: Path, num_threads: int | None = None) -> Graph:
     opens = partial(load_graph, path, int(threads) if threads.isdigit() else None, ["CPUExecutionProvider"])
     if path.name != TEXT:
         return opens(weights)
-    graph = opens()  # which reads the few weights of a query, instead of preparing all
+    graph = opens()  # reads only the few weights for a query instead of preparing all
     return lambda inputs: graph({**inputs, **weights})
 
 
 def is_current(folder: Path, graphs: Iterable[str] = ()) -> bool:
-    """Returns whether a model has these graphs, and they and all that they were made from are unchanged."""
+    """Returns whether a model has these graphs, and the graphs and their sources are unchanged."""
     recorded = read_json_or_none(folder / FOLDER / MADE_FROM)
     if not isinstance(recorded, dict) or not {f"{FOLDER}/{graph}" for graph in graphs} <= recorded.keys():
         return False
@@ -175,8 +175,8 @@ def sources_of(folder: Path) -> list[str]:
 
 
 def place_of(folder: Path, name: str) -> Path:
-    """Returns the path of a file of a model, or of `PACKAGE:FILE`, a file of an installed package; no file's path for a
-    name that leads elsewhere."""
+    """Returns the path of a file of a model or, for `PACKAGE:FILE`, of an installed package; for names that lead
+    elsewhere, a path that does not exist."""
     package, _, file = name.rpartition(":")
     if os.path.isabs(file) or ".." in Path(file).parts:
         return Path(os.devnull)
@@ -188,15 +188,15 @@ def place_of(folder: Path, name: str) -> Path:
 
 
 def record_sources(folder: Path, graphs: Path, elsewhere: Iterable[str] = ()) -> None:
-    """Records that graphs were made from the files of a model as they are now."""
+    """Records that graphs were made from the current files of a model."""
     sums = {name: sha256(place_of(folder, name)) for name in [*sources_of(folder), *elsewhere]}
     sums |= {f"{FOLDER}/{name}": sha256(graphs / name) for name in FILES if (graphs / name).is_file()}
     write_text_atomically(graphs / MADE_FROM, json.dumps(sums, indent=1) + "\n")
 
 
 def copy_graphs(source: Path, target: Path) -> None:
-    """Copies the graphs of a model to another folder of the same model, if they are current, and if the files are the
-    same that graphs without weights read."""
+    """Copies the graphs of a model to another folder of the same model if they are current and, for graphs without
+    weights, if the weight files are the same."""
     if not is_current(source):
         return
     recorded = read_json_or_none(source / FOLDER / MADE_FROM)
@@ -212,16 +212,17 @@ def copy_graphs(source: Path, target: Path) -> None:
 
 
 def remove_old_graphs(folder: Path) -> None:
-    """Removes the graphs of a model that has changed since they were made."""
+    """Removes the graphs of a model if the model has changed since they were made."""
     if (folder / FOLDER / MADE_FROM).is_file() and not is_current(folder):
         shutil.rmtree(folder / FOLDER)
 
 
 def write_graphs_beside(model: Any, processor: Any, folder: Path, recorded: Mapping[str, Any] | str) -> None:
-    """Writes `onnx/` of a captioner, with the provenance of its features, or of a dual encoder, with its fingerprint,
-    in place of an earlier one.
+    """Writes `onnx/` for a captioner with the provenance of its features, or for a dual encoder with its fingerprint;
+    replaces an earlier one.
 
-    The model, of this package, reads images; it is as it was loaded from the folder, in float32 on the CPU.
+    The model must be a model of this package that reads images, unchanged since it was loaded from the folder, in
+    float32 on the CPU.
     """
     from tokenizers import Tokenizer
 
@@ -242,14 +243,14 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, recorded: Mapp
     model_type, tokenizer = model.config.model_type, processor.tokenizer
     if model_type not in own_model_types() or model.config.vision_config is None:
         raise UnexportableError(
-            f"A {model_type} model without an own vision encoder has no graphs beside it; name an --output."
+            f"A {model_type} model without a vision encoder in its folder needs --output for its graphs."
         )
     vision = model.config.vision_config
     if not vision.save_frozen_weights and not is_packaged(vision.pretrained):
         raise UnexportableError(f"Weights of the vision encoder are not in this folder but in {vision.pretrained}.")
     is_captioner = not isinstance(recorded, str)
     if is_captioner and word_settings(tokenizer)["vocabulary"] is None:
-        raise UnexportableError("Its words consist of pieces; name another folder with --output.")
+        raise UnexportableError("Its vocabulary has subwords; give another folder with --output.")
 
     def write(target: Path) -> None:
         if is_captioner:
@@ -258,10 +259,10 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, recorded: Mapp
             plain = Tokenizer.from_file(str(folder / "tokenizer.json"))
             plain.no_padding()
             if any(plain.encode(text).ids != tokenizer(text)["input_ids"] for text in TEXTS):
-                raise UnexportableError(f"{folder}: tokenizer.json alone splits texts otherwise than the tokenizer.")
+                raise UnexportableError(f"{folder}: tokenizer.json alone splits texts differently from the tokenizer.")
             encoder = dual_encoder_of(model, processor)
             image = None
-            with suppress(UnexportableError):  # such as regions; texts alone are enough for a search
+            with suppress(UnexportableError):  # such as regions; a search needs only texts
                 write_image_graph(encoder, target)
                 image = image_settings(model, processor)
             settings = {

@@ -1,4 +1,4 @@
-"""Visual features of images, extracted once into a dataset that training and evaluation read."""
+"""Extracts visual features of images once into a dataset for training and evaluation."""
 
 from lazy_loader import attach_stub
 

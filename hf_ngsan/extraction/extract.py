@@ -1,4 +1,4 @@
-"""Extraction: a vision encoder turns images into a folder of features (`io.shards`), on one process or many."""
+"""Extraction: a vision encoder turns images into a folder of features (`io.shards`), in one process or many."""
 
 import json
 import os
@@ -26,10 +26,10 @@ PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 
 
 class ExtractionResult(NamedTuple):
-    """Result of an extraction, equal in every process."""
+    """Result of an extraction; it is the same in every process."""
 
-    num_rows: int  # of the folder
-    skipped: list[dict]  # `{"image_id", "file_name", "reason"}` of images that could not be read
+    num_rows: int  # rows in the folder
+    skipped: list[dict]  # `{"image_id", "file_name", "reason"}` of unreadable images
     num_new: int  # rows that this run added
     seconds: float  # duration of the run
 
@@ -39,8 +39,8 @@ class Chunk(NamedTuple):
 
     generation: int
     number: int
-    batches: tuple[tuple[int, ...], ...]  # positions in the list; an image is in the same batch in every run
-    is_retry: bool  # of images that could not be read before
+    batches: tuple[tuple[int, ...], ...]  # positions in the list; every run makes the same batches
+    is_retry: bool  # whether the images could not be read before
 
 
 class FeatureFolder(ShardFolder):
@@ -65,34 +65,33 @@ def extract_features(
     detector: Callable[[list], Any] | None = None,
     accelerator: Any = None,
 ) -> ExtractionResult:
-    """Writes the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
+    """Writes the visual features and boxes of images into a folder for `load_data("features:FOLDER", split)`.
 
-    The finished shards of a killed run stay, and the same call resumes: the rows are those of a run without
-    interruption. New images are added to those in the folder. Several processes each write their own shards, together
-    the rows that one process would write.
+    The same call resumes a killed run from its finished shards, with the same rows as an uninterrupted run. New images
+    are added to the folder. Several processes write different shards, with the same rows as one process.
 
     Args:
         model: a [`VisionModel`], or the graph of one, which works in one process without torch.
         image_processor: its image processor.
-        images: from [`list_images`], or its source, a folder or COCO file.
-        output: the folder; new, empty, or one of an earlier extraction with the same model and preprocessing.
+        images: result of [`list_images`], or its source: a folder or COCO file.
+        output: a new or empty folder, or one of an earlier extraction with the same model and preprocessing.
         name: name of the model, for the metadata and messages.
-        split: value of the column `split`; no such column with `None`.
-        batch_size: images that go through the model together.
-        num_workers: processes that read and preprocess images, for each process that has a model; `None` = the
-            processors that each has, 4 at most.
-        dtype: `"float16"` or `"float32"`, of the stored features.
+        split: value of the column `split`; no such column if `None`.
+        batch_size: number of images per batch of the model.
+        num_workers: number of processes that read and preprocess images, per process with a model; `None` = the number
+            of available CPUs, at most 4.
+        dtype: data type of the stored features, `"float16"` or `"float32"`.
         images_per_shard: images per shard of a new folder; depends on the number of images if `None`.
         skip_errors: whether an image that cannot be read is left out and listed; otherwise it is an error.
         change: change of each image before preprocessing; `width` and `height` are those of the changed image.
-        detector: finds the boxes that a model of kind `"boxes"` needs, where the images have none
-            ([`ImageList.with_boxes`]). It is called with a list of PIL images, and returns three lists, or a triple for
-            each image in a list: its boxes `(N, 4)`, `x1, y1, x2, y2` in pixels, their scores and their labels.
-        accelerator: Accelerator of the processes that share the work, made if `None`, or
+        detector: finds the boxes for a model of kind `"boxes"` if the images have none ([`ImageList.with_boxes`]). It
+            is called with a list of PIL images, and returns three lists, or a list with a triple for each image: boxes
+            `(N, 4)` as `x1, y1, x2, y2` in pixels, their scores and their labels.
+        accelerator: Accelerator of the processes that share the work, created if `None`, or
             [`~hf_ngsan.io.processes.OneProcess`].
 
     Raises:
-        ExtractionError: the folder holds something else, its features or their images have changed, an image cannot be
+        ExtractionError: the folder has other contents, its features or their images have changed, an image cannot be
             read, or features are not finite.
 
     Example:
@@ -108,7 +107,7 @@ def extract_features(
     >>> for number in range(3):
     ...     Image.new("RGB", (80, 60), (number, 0, 0)).save(f"photos/{number}.png")
     >>> backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
-    >>> model = VisionModel(VisionConfig(backbone_config=backbone, grid_size=[7, 7]))  # or a trained one, `load_vision`
+    >>> model = VisionModel(VisionConfig(backbone_config=backbone, grid_size=[7, 7]))  # trained ones: `load_vision`
     >>> image_processor = CaptioningImageProcessor(size={"height": 32, "width": 32})
     >>> extract_features(model, image_processor, "photos", "features", split="train", num_workers=0).num_rows
     3
@@ -123,9 +122,9 @@ def extract_features(
     busy = f"Another extraction is writing {folder.path}; wait for it or choose another."
     lock = FolderLock(folder.path, ExtractionError(busy))
     if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
-        raise ExtractionError(f"{name}: boxes of a file or a detector go with a vision encoder of kind boxes alone.")
+        raise ExtractionError(f"{name}: boxes of a file or a detector need a vision encoder of kind boxes.")
     if change is not None and model.config.kind == "boxes":
-        raise ExtractionError("Images with boxes cannot be changed: the boxes would stay where they are.")
+        raise ExtractionError("Images with boxes cannot be changed: their boxes would not be changed.")
 
     def plan() -> tuple[list[Chunk], dict, int]:
         kind = model.config.kind
@@ -218,7 +217,7 @@ def rows_of_batch(
         inputs = inputs | pad_visual_inputs(visual_boxes=[of_image.corners for of_image in boxes])
     encoded_images = encoded(model, inputs, description["dtype"], [image.file_name for image in listed])
     for place, (image, (width, height), seen) in enumerate(zip(listed, batch.sizes, encoded_images, strict=True)):
-        if boxes:  # the whole image and cells follow them
+        if boxes:  # followed by the whole image and grid cells
             labels, scores = boxes[place].labels, boxes[place].scores
             rest = len(seen["visual_boxes"]) - len(labels)
             seen |= {"objects": [*labels, *[""] * rest], "object_scores": [*scores, *[1.0] * rest]}
@@ -238,21 +237,21 @@ def rows_of_batch(
 def boxes_of_batch(
     images: ImageList, batch: PreparedBatch, detector: Callable | None, settings: Any, skip_errors: bool
 ) -> list[ImageBoxes]:
-    """Returns the boxes of the images of a batch, of their file or found by a detector, if there is one of these."""
+    """Returns the boxes of the images of a batch, from their file or a detector; None without either."""
     boxes = [images.boxes[place] for place in batch.positions if images.boxes]
     if detector is not None and batch.positions:
         found = detector([images.read(place)[0] for place in batch.positions])
         triples = [*zip(*found, strict=True)] if isinstance(found, tuple) else found
         boxes = [ImageBoxes.of(*triple).surest(settings) for triple in triples]
         if len(boxes) != len(batch.positions):
-            raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not of {len(batch.positions)}.")
+            raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not {len(batch.positions)}.")
     known = zip(boxes, batch.sizes, batch.positions, strict=False)
     return [of.fitted(*size, images.images[place].file_name, skip_errors) for of, size, place in known]
 
 
 def encoded(model: Any, inputs: Mapping[str, Any], dtype: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns what a model sees of each image: `visual_features` `(N, D)` of a dtype, float32 `visual_boxes` `(N, 4)`
-    unless it sees frames, and of regions `objects`, the names of their classes, and `object_scores`.
+    """Encodes images; returns for each of them `visual_features` `(N, D)` in a dtype, float32 `visual_boxes` `(N, 4)`
+    (except for frames) and, for detected regions, their class names `objects` and their `object_scores`.
     """
     seen = model(**inputs) if isinstance(model, VisionGraph) else outputs_of(model, inputs)
     mask = seen.pop("attention_mask").astype(bool)
@@ -285,14 +284,14 @@ def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, numpy.ndarray
 
 
 def check_output_folder(folder: Path) -> None:
-    """Raises an ExtractionError or OSError unless a folder is new or has an extraction, and can be written."""
+    """Raises an ExtractionError or OSError unless a folder is new or an extraction, and can be written."""
     if not is_empty(folder) and not (folder / METADATA).is_file():
-        raise ExtractionError(f"The output {folder} is a file, or holds files that are no extraction; choose another.")
+        raise ExtractionError(f"The output {folder} is a file, or has files of another kind; choose another.")
     check_place(folder / METADATA)
 
 
 def begin_folder(folder: FeatureFolder, description: dict) -> dict:
-    """Describes a folder without rows, or checks that such features may be added; returns its description."""
+    """Writes the description of a new folder, or checks that features may be added; returns the description."""
     if any(record.num_rows for record in folder.records()):
         recorded = json.loads((folder.path / METADATA).read_bytes())
         difference = provenance_difference(recorded, description)
@@ -301,8 +300,8 @@ def begin_folder(folder: FeatureFolder, description: dict) -> dict:
                 difference = f"another {key} ({description.get(key)}, not {recorded.get(key)})"
         if difference is not None:
             raise ExtractionError(
-                f"{folder.path} holds features of {recorded['backbone']}, and those of {description['backbone']} would "
-                f"now have {difference}; choose another output folder."
+                f"{folder.path} has features of {recorded['backbone']}; new ones of {description['backbone']} would "
+                f"have {difference}; choose another output folder."
             )
         description = recorded
     else:
@@ -313,7 +312,7 @@ def begin_folder(folder: FeatureFolder, description: dict) -> dict:
 
 
 def rows_by_image_id(folder: FeatureFolder, records: Iterable[ShardRecord]) -> dict[int, dict]:
-    """Returns file name, split and captions, if present, of every image with features, by its id."""
+    """Returns file name, split and captions (if present) of every image with features, by its id."""
     rows: dict[int, dict] = {}
     for record in records:
         if record.num_rows:
@@ -326,7 +325,7 @@ def rows_by_image_id(folder: FeatureFolder, records: Iterable[ShardRecord]) -> d
 def refuse_other_images(
     images: ImageList, split: str | None, records: Iterable[ShardRecord], rows: Mapping[int, Mapping]
 ) -> None:
-    """Raises an ExtractionError if rows of a folder are of other images with the same ids, or of changed ones."""
+    """Raises an ExtractionError if rows of a folder have the same ids but other images, or changed ones."""
     stamps = {image_id: stamp for record in records for image_id, stamp in record.images.items()}
     for place, image in enumerate(images.images):
         if image.image_id not in rows:
@@ -352,7 +351,7 @@ def plan_chunks(
     images_per_shard: int,
     batch_size: int,
 ) -> list[Chunk]:
-    """Returns the chunks with images that lack features in a folder of these records and rows."""
+    """Returns the chunks of images that have no features in a folder with these records and rows."""
     image_list = images.checksum(split)
     next_generation = max((record.generation for record in records), default=-1) + 1
     own = [record for record in records if record.image_list == image_list]

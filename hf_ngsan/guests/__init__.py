@@ -1,4 +1,4 @@
-"""Captioners and dual encoders of transformers itself (BLIP, GIT, CLIP, ...), described once each."""
+"""Descriptions of captioners and dual encoders of transformers (BLIP, GIT, CLIP, ...), one for each family."""
 
 from lazy_loader import attach_stub
 

@@ -1,7 +1,7 @@
-"""Captioners of transformers: how images and texts become inputs, and how generated ids become captions.
+"""Captioners of transformers: preparation of inputs from images and texts, and decoding of captions.
 
-The default serves models of which the processor and `generate` need images and texts alone. A family that differs has a
-class of a few lines, and [`register_guest`] adds one. The pipeline, the commands and the training know no model type.
+The default description works for models whose processor and `generate` need only images and texts. A family that
+differs has a small subclass; [`register_guest`] adds one. Pipelines, commands and training depend on no model type.
 """
 
 import functools
@@ -35,14 +35,14 @@ from .dual_encoders import DUAL_ENCODERS, DualEncoder
 
 LENGTHS = {"max_new_tokens", "max_length", "generation_config"}
 CROSS_ATTENTION = re.compile(r"crossattention\..*\b(key|value|c_attn)$")
-"""Names of layers of BERT's and GPT-2's kind that see nothing but images."""
+"""Names of layers in BERT-like and GPT-2-like decoders whose inputs are only images."""
 
 
 class Guest:
-    """A captioner of transformers, in evaluation mode, with its processor; the description of every family by default.
+    """A captioner of transformers, in evaluation mode, with its processor; the default description of a family.
 
-    `default_prompt` is the text for the model where none is given. With `follows_prompts` it is an instruction, as of
-    Florence-2; else captions begin with it, as with BLIP.
+    `default_prompt` is the text for the model if none is given. With `follows_prompts`, it is an instruction, as for
+    Florence-2; otherwise captions begin with it, as for BLIP.
     """
 
     default_prompt: ClassVar[str | None] = None
@@ -57,15 +57,15 @@ class Guest:
         return self.processor.tokenizer
 
     def inputs(self, image: Image.Image, text: str = "") -> BatchFeature:
-        """Returns the arguments of `generate` for an upright RGB image; without a text, the default prompt is asked."""
+        """Returns the arguments of `generate` for an upright RGB image; without a text, the default prompt is used."""
         return self.process(image, text or self.default_prompt)
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
-        """Calls the processor; the text is `None` where there is none."""
+        """Calls the processor; `text` is `None` if there is no text."""
         return self.processor(images=image, **({} if text is None else {"text": text}), return_tensors="pt")
 
     def decode(self, sequences: torch.Tensor, inputs: BatchFeature) -> list[str]:
-        """Returns captions of generated ids `(rows, length)`, any number of rows an image, without their prompts."""
+        """Decodes generated ids `(rows, length)`, any number of rows per image, into captions without prompts."""
         asked = inputs.get("input_ids")
         if self.follows_prompts and asked is not None:
             asked = asked.repeat_interleave(len(sequences) // len(asked), dim=0)
@@ -74,50 +74,50 @@ class Guest:
         return self.text_of(sequences)
 
     def text_of(self, sequences: torch.Tensor) -> list[str]:
-        """Returns captions of generated ids `(rows, length)`, which begin behind the prompt."""
+        """Decodes generated ids `(rows, length)` after the prompt into captions."""
         return self.cleaned(self.tokenizer.batch_decode(sequences, skip_special_tokens=True))
 
     def cleaned(self, texts: list[str]) -> list[str]:
-        """Returns decoded texts as captions, without spaces that are doubled or at the ends."""
+        """Returns decoded texts as captions, without double, leading and trailing spaces."""
         return [" ".join(text.split()) for text in texts]
 
-    # For training alone.
+    # For training only.
 
     label_smoothing: float = 0.0
-    """Of the model's own loss, the mean cross-entropy of the tokens of captions."""
+    """Label smoothing of the model's loss, the mean cross-entropy of the tokens of captions."""
     beside_words: ClassVar[Mapping[str, int]] = {
         "token_type_ids": 0,
         "mm_token_type_ids": 0,
         "image_embeds_position_mask": 0,
     }
-    """Inputs with a number for each token -> the number of tokens of captions."""
+    """Inputs with a value for each token, and their value at tokens of captions."""
 
     @property
     def image_encoder(self) -> torch.nn.Module | None:
-        """The part that sees images alone, a row of `pixel_values` for each; `None` if there is none."""
+        """The part whose only input is images, one row of `pixel_values` each; `None` if there is none."""
         encoder = self.model.get_encoder("image")
         return None if encoder is self.model else encoder
 
     @property
     def end_token_id(self) -> int:
-        """The token with which captions end."""
+        """The last token of captions."""
         ends, default = self.model.generation_config.eos_token_id, self.tokenizer.eos_token_id
         ends = ends if isinstance(ends, list) else [ends]
         return default if default in ends or ends == [None] else ends[0]
 
     @property
     def start_token_ids(self) -> list[int]:
-        """The tokens before the caption where the inputs have none."""
+        """The tokens before the caption if the inputs have none."""
         settings = self.model.generation_config
         start = settings.decoder_start_token_id
         return [settings.bos_token_id if start is None else start]
 
     def caption_ids(self, caption: str) -> list[int]:
-        """Returns the tokens of a caption that the model is trained to write, its end included."""
+        """Returns the tokens of a training caption, including its end."""
         return [*self.tokenizer(caption, add_special_tokens=False)["input_ids"], self.end_token_id]
 
     def before_captions(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Returns the tokens of the decoder before captions, `(images, length)`."""
+        """Returns the decoder tokens before captions, `(images, length)`."""
         name = "decoder_input_ids" if self.model.config.is_encoder_decoder else "input_ids"
         if name in inputs:
             return inputs[name]
@@ -125,9 +125,9 @@ class Guest:
         return torch.tensor([self.start_token_ids], device=images.device).repeat(len(images), 1)
 
     def batch(self, images: Sequence[Any], captions: Sequence[Sequence[str | None]] | None) -> dict[str, torch.Tensor]:
-        """Returns the inputs of images, and `labels (images * C, T)` of C captions for each, -100 behind their ends.
+        """Returns the inputs of images, and `labels (images * C, T)` of C captions each, with -100 after their ends.
 
-        A caption that an image lacks is `None`. Raises a ValueError for images whose inputs have different shapes.
+        A missing caption is `None`. Raises a ValueError for images whose inputs have different shapes.
         """
         groups = list(batches(self.inputs(load_image(image)) for image in images))
         if len(groups) > 1:
@@ -141,9 +141,9 @@ class Guest:
         return inputs
 
     def with_captions(self, inputs: Mapping[str, torch.Tensor], labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns the arguments of `forward` for which the last T logits are those of captions, labels `(B * C, T)`.
+        """Returns arguments of `forward` such that the last T logits belong to the captions, labels `(B * C, T)`.
 
-        The captions of an image are next to each other; all inputs but `pixel_values` are repeated for them.
+        Captions of an image are next to each other; all inputs except `pixel_values` are repeated for them.
         """
         before = self.before_captions(inputs)
         each = len(labels) // len(before)
@@ -180,7 +180,7 @@ class Blip(Guest):
 
 
 class Blip2(Guest):
-    """BLIP-2 (Li et al. 2023), of which each image is a number of tokens before the text."""
+    """BLIP-2 (Li et al. 2023): each image is a number of tokens before the text."""
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         inputs, config = super().process(image, text), self.model.config
@@ -209,7 +209,7 @@ class Git(Guest):
 
 
 class VisionEncoderDecoder(Guest):
-    """Any vision encoder with any text decoder (ViT-GPT2, TrOCR): the decoder begins with the text."""
+    """Any vision encoder with any text decoder (ViT-GPT2, TrOCR): the decoder input begins with the text."""
 
     @property
     def image_encoder(self) -> torch.nn.Module | None:
@@ -236,7 +236,7 @@ class Florence2(Guest):
 
 
 class Kosmos2(Guest):
-    """Kosmos-2 (Peng et al. 2023): marks of phrases and their boxes are left out of captions."""
+    """Kosmos-2 (Peng et al. 2023): marks of phrases and boxes are removed from captions."""
 
     default_prompt = "An image of"
 
@@ -255,7 +255,7 @@ class PaliGemma(Guest):
         return super().process(image, f"{self.processor.image_token}{text}")
 
     def with_captions(self, inputs: Mapping[str, torch.Tensor], labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        prompt = torch.zeros_like(inputs["input_ids"])  # its tokens see each other, those of the caption do not
+        prompt = torch.zeros_like(inputs["input_ids"])  # prompt tokens attend to each other; caption tokens are causal
         return super().with_captions({**inputs, "token_type_ids": prompt}, labels)
 
 
@@ -267,7 +267,7 @@ class InstructBlip(Guest):
 
 
 class Chat(InstructBlip):
-    """Models that chat (SmolVLM, Qwen-VL, LLaVA, ...): the prompt is a question, in the template of the processor."""
+    """Chat models (SmolVLM, Qwen-VL, LLaVA, ...): the prompt is a question in the processor's chat template."""
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         content = [{"type": "image"}, {"type": "text", "text": text}]
@@ -289,22 +289,22 @@ GUESTS: dict[str, type[Guest]] = {
 
 
 def register_guest(model_type: str, description: type[Guest] | type[DualEncoder]) -> None:
-    """Adds the description of a captioner or dual encoder, or replaces the package's own.
+    """Adds the description of a captioner or dual encoder, or replaces an existing one.
 
-    The model may be of transformers, or of another package that registered it with `AutoConfig` and `AutoModel`.
+    The model may be part of transformers, or registered with `AutoConfig` and `AutoModel` by another package.
     """
     table: dict = DUAL_ENCODERS if issubclass(description, DualEncoder) else GUESTS
     table[model_type] = description
 
 
 def guest_of(model: PreTrainedModel, processor: Any) -> Guest:
-    """Returns the description of a captioner: that of its model type, of models that chat, or the default."""
+    """Returns the description of a captioner: that of its model type, of chat models, or the default."""
     chats = getattr(processor, "chat_template", None) is not None
     return GUESTS.get(model.config.model_type, Chat if chats else Guest)(model, processor)
 
 
 def batches(inputs: Iterable[BatchFeature]) -> Iterator[tuple[list[int], BatchFeature]]:
-    """Yields places and inputs of single images whose shapes agree, put together, so that none of them is padded."""
+    """Yields indices and joined inputs of images whose shapes agree, so that no padding is needed."""
     alike: dict[tuple, list[tuple[int, BatchFeature]]] = {}
     for place, image in enumerate(inputs):
         alike.setdefault(tuple((name, image[name].shape) for name in sorted(image)), []).append((place, image))
@@ -314,15 +314,15 @@ def batches(inputs: Iterable[BatchFeature]) -> Iterator[tuple[list[int], BatchFe
 
 
 def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> tuple[BatchFeature, torch.Tensor]:
-    """Returns inputs of the same shapes on the model's device, and the sequences that `generate` makes of them."""
+    """Moves inputs of the same shapes to the model's device; returns them and the sequences of `generate`."""
     settings = guest.model.generation_config
-    if "generation_config" not in generate_arguments:  # of BLIP, the part that writes has none of its own
+    if "generation_config" not in generate_arguments:  # the text decoder of BLIP has no generation config
         defaults = {name: getattr(settings, name) for name in ("num_beams", "length_penalty", "max_new_tokens")}
         if "max_length" in generate_arguments:
             del defaults["max_new_tokens"]
         generate_arguments = {name: value for name, value in defaults.items() if value is not None} | generate_arguments
     if not (LENGTHS & generate_arguments.keys() or settings.max_new_tokens or settings.max_length):
-        # generate() would take the same, and warn at every call
+        # generate() would use the same, with a warning at every call
         generate_arguments["max_new_tokens"] = DEFAULT_CAPTION_LENGTH
     inputs = inputs.to(guest.model.device, guest.model.dtype)
     outputs = guest.model.generate(**inputs, **with_search(generate_arguments, guest.processor))
@@ -330,9 +330,10 @@ def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> 
 
 
 def caption_images_of(guest: Guest, images: Sequence[Any], texts: Sequence[str] | None, **arguments: Any) -> list[str]:
-    """Returns a caption for each image, by the model's `generate`, which returns one sequence for each.
+    """Returns a caption for each image with the model's `generate`, one sequence per image.
 
-    Images are what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads; texts as for [`Guest.inputs`].
+    Images are anything that [`~hf_ngsan.models.image_processing_captioning.load_image`] reads; for texts, see
+    [`Guest.inputs`].
     """
     texts = [""] * len(images) if texts is None else texts
     made = [guest.inputs(load_image(image), text) for image, text in zip(images, texts, strict=True)]
@@ -344,10 +345,10 @@ def caption_images_of(guest: Guest, images: Sequence[Any], texts: Sequence[str] 
 
 
 def task_of_guest(described: Mapping) -> str | None:
-    """Returns the task of a model that is not of this package, by its config.json: "captioning", "retrieval" or None.
+    """Returns the task of a model of another package from its config.json: "captioning", "retrieval" or None.
 
-    Captioners are the models that `AutoModelForImageTextToText` loads, and dual encoders those with
-    `get_image_features` and `get_text_features`; of other packages, those that [`register_guest`] describes.
+    Captioners are models that `AutoModelForImageTextToText` loads, and dual encoders are models with
+    `get_image_features` and `get_text_features`. Models outside of transformers need [`register_guest`].
     """
     name = str((described.get("architectures") or [None])[0])
     if name in DUAL_ENCODERS:
@@ -362,7 +363,7 @@ def task_of_guest(described: Mapping) -> str | None:
 
 
 def image_text_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMixin:
-    """Returns the processor of a checkpoint, or one of its tokenizer and image processor, some loaded before."""
+    """Returns the processor of a checkpoint, or a new one from its tokenizer and image processor (or `parts`)."""
     parts = parts or [AutoProcessor.from_pretrained(folder, trust_remote_code=False)]  # nosec B615
 
     def first(kind: type) -> Any:
@@ -377,11 +378,11 @@ def image_text_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMix
 
 
 class ImageMemory:
-    """Images that are encoded once, however many captions are drawn, scored and trained for each.
+    """Encodes images once for all captions that are sampled, scored and trained with them.
 
-    While it is active the image encoder of the model returns its first output again, with the rows of an image next to
-    each other. Keys and values that cross-attention makes of images are computed once for each image as well. With
-    `keeps_graph` the encoding has a graph, also where `generate()` builds none.
+    While it is active, the image encoder of the model returns its first output again, with the rows of an image next to
+    each other. Keys and values of images in cross-attention are also computed only once per image. With `keeps_graph`,
+    the encoding has a graph, even inside `generate()`.
     """
 
     def __init__(self, model: torch.nn.Module, encoder: torch.nn.Module, num_images: int, keeps_graph: bool) -> None:
@@ -391,7 +392,7 @@ class ImageMemory:
 
     @contextmanager
     def active(self, captions_per_image: int = 1) -> Iterator[None]:
-        """Lets the model use the memory; `captions_per_image` are the rows of an image that it is given once."""
+        """Makes the model use the memory; `captions_per_image` is the number of rows for each image."""
 
         def remembered(forward: Callable, *args: Any, **kwargs: Any) -> Any:
             values = [*args, *kwargs.values()]
@@ -420,7 +421,7 @@ class ImageMemory:
 
 
 def repeated(output: Any, each: int) -> Any:
-    """Returns an output of a model with each of its rows `each` times."""
+    """Repeats each row of a model output `each` times."""
     if torch.is_tensor(output):
         return output if each == 1 else output.repeat_interleave(each, dim=0)
     if isinstance(output, ModelOutput):

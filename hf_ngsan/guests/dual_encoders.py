@@ -1,7 +1,7 @@
-"""Dual encoders of transformers: how images and texts become inputs, and how features become embeddings.
+"""Dual encoders of transformers: preparation of inputs from images and texts, and computation of embeddings.
 
-The default serves every model with `get_image_features` and `get_text_features`. A family that differs has a class of a
-few lines, which [`~hf_ngsan.guests.register_guest`] adds.
+The default description works for every model with `get_image_features` and `get_text_features`. A family that differs
+has a small subclass; [`~hf_ngsan.guests.register_guest`] adds one.
 """
 
 import hashlib
@@ -24,15 +24,15 @@ from ..models.modeling_vision import cell_boxes
 from ..registry import own_model_types
 
 EXPORTED_SETTINGS = "dual_encoder.json"
-"""File of an exported dual encoder: the dimension of embeddings, and the tokens of a text, padded to them or not."""
+"""File of an exported dual encoder: embedding dimension, maximal tokens of a text, and whether texts are padded."""
 TOWERS = ("image", "text")
 
 
 class DualEncoder:
-    """A dual encoder of transformers, in evaluation mode, with its processor; the description of any other family."""
+    """A dual encoder of transformers, in evaluation mode, with its processor; the default description of a family."""
 
-    padding: ClassVar[str] = "longest"  # of texts
-    cell_boxes = staticmethod(cell_boxes)  # for figures, which import no models
+    padding: ClassVar[str] = "longest"  # padding of texts
+    cell_boxes = staticmethod(cell_boxes)  # for figures, which do not import models
 
     def __init__(self, model: PreTrainedModel, processor: Any) -> None:
         self.model: Any = model
@@ -44,35 +44,35 @@ class DualEncoder:
 
     @property
     def longest_text(self) -> int:
-        """Tokens that the text encoder takes, special ones included."""
+        """Maximal tokens of the text encoder, including special tokens."""
         text = self.model.config.get_text_config()
         return min(self.processor.tokenizer.model_max_length, getattr(text, "max_position_embeddings", 2**31))
 
     @cached_property
     def dimension(self) -> int:
-        """Of embeddings, for which a text is embedded once."""
+        """Embedding dimension; a text is embedded once to find it."""
         return self.embed_texts(self.text_inputs(["a"])).shape[-1]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Returns the numbers of tokens of texts, special ones included."""
+        """Returns the numbers of tokens of texts, including special tokens."""
         ids = self.processor.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         return [len(token_ids) for token_ids in ids]
 
     def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of images, read as [`~hf_ngsan.models.image_processing_captioning.load_image`] does."""
+        """Returns the inputs of images, read by [`~hf_ngsan.models.image_processing_captioning.load_image`]."""
         return dict(self.processor.image_processor(images=list(map(load_image, images)), return_tensors="pt"))
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of texts, cut at [`longest_text`]."""
+        """Returns the inputs of texts, truncated to [`longest_text`]."""
         cut = {"padding": self.padding, "truncation": True, "max_length": self.longest_text}
         return dict(self.processor.tokenizer(list(texts), **cut, return_tensors="pt"))
 
     def embed_images(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Returns embeddings of images, float32 `(images, dimension)` of length 1, with a graph where one is built."""
+        """Returns embeddings of images, float32 `(images, dimension)` of length 1, with a graph if gradients are on."""
         return self.embedded(self.model.get_image_features, inputs)
 
     def embed_texts(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Returns embeddings of texts, float32 `(texts, dimension)` of length 1, with a graph where one is built."""
+        """Returns embeddings of texts, float32 `(texts, dimension)` of length 1, with a graph if gradients are on."""
         return self.embedded(self.model.get_text_features, inputs)
 
     def embedded(self, features_of: Callable, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -83,25 +83,25 @@ class DualEncoder:
 
     @property
     def loss_parameters(self) -> list[torch.nn.Parameter]:
-        """Weights that only the model's own loss depends on: the scale of the cosines, and SigLIP's bias."""
+        """Weights that are used only in the model's loss: the scale of the cosines, and SigLIP's bias."""
         weights = (getattr(self.model, name, None) for name in ("logit_scale", "logit_bias", "temperature"))
         return [weight for weight in weights if isinstance(weight, torch.nn.Parameter)]
 
     def pair_losses(self, cosines: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
-        """Returns the loss `(M,)` of each pair of a text and its image, of which the model's own loss is the mean.
+        """Returns the loss `(M,)` of each pair of a text and its image; the model's loss is their mean.
 
-        Takes cosines `(B, M)` of B images and M texts, and which texts belong to which images. By default the loss is
-        CLIP's, cross-entropy over the texts and over the images of a batch (Radford et al. 2021).
+        The arguments are cosines `(B, M)` of B images and M texts, and the mask of matching pairs. The default is
+        CLIP's loss, cross-entropy over the texts and over the images of a batch (Radford et al. 2021).
         """
         return pair_losses(cosines * self.model.logit_scale.exp(), is_own, "info_nce", temperature=1.0)
 
     def placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns an input on the device of the model, numbers with its precision."""
+        """Moves an input to the device of the model; floating-point inputs also to its precision."""
         return tensor.to(self.model.device, self.model.dtype if tensor.is_floating_point() else None)
 
 
 class PaddedTexts(DualEncoder):
-    """SigLIP (Zhai et al. 2023), SigLIP 2 and ALIGN were trained with texts that are all padded to one length."""
+    """SigLIP (Zhai et al. 2023), SigLIP 2 and ALIGN, which were trained with texts padded to a fixed length."""
 
     padding = "max_length"
 
@@ -111,7 +111,7 @@ class PaddedTexts(DualEncoder):
 
 
 class Siglip(PaddedTexts):
-    """SigLIP and SigLIP 2: every pair of an image and a text is a yes or a no."""
+    """SigLIP and SigLIP 2: binary cross-entropy for every pair of an image and a text."""
 
     def pair_losses(self, cosines: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
         logits = cosines * self.model.logit_scale.exp() + self.model.logit_bias
@@ -119,7 +119,7 @@ class Siglip(PaddedTexts):
 
 
 class Align(PaddedTexts):
-    """ALIGN (Jia et al. 2021): CLIP's loss with a temperature, and a tenth of the target spread over the batch."""
+    """ALIGN (Jia et al. 2021): CLIP's loss with a temperature and label smoothing of 0.1 over the batch."""
 
     def pair_losses(self, cosines: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
         logits = cosines / self.model.temperature
@@ -138,7 +138,7 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor, left_out: torch.T
 
 
 class RobertaTexts(DualEncoder):
-    """AltCLIP (Chen et al. 2022), whose text encoder counts positions from that of the padding token on."""
+    """AltCLIP (Chen et al. 2022): the text encoder counts positions from the id of the padding token on."""
 
     @property
     def longest_text(self) -> int:
@@ -146,7 +146,7 @@ class RobertaTexts(DualEncoder):
 
 
 class BlipRetrieval(DualEncoder):
-    """BLIP's retrieval model (Li et al. 2022), without its head that reads an image and a text together."""
+    """BLIP's retrieval model (Li et al. 2022), without its image-text matching head."""
 
     def embed_images(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         states = self.model.vision_model(self.placed(inputs["pixel_values"])).last_hidden_state
@@ -159,7 +159,7 @@ class BlipRetrieval(DualEncoder):
 
 
 class OwnDualEncoder(DualEncoder):
-    """A dual encoder of this package, whose embeddings have the length 1; it may take visual features of images."""
+    """A dual encoder of this package; its embeddings have length 1, and it may read visual features."""
 
     @property
     def image_processor(self) -> Any:
@@ -177,7 +177,7 @@ class OwnDualEncoder(DualEncoder):
         return dict(self.processor(images=list(map(load_image, images))))
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
-        from ..data.vocabulary import with_words  # seconds, with `datasets`; a captioner's pipeline needs none
+        from ..data.vocabulary import with_words  # imports `datasets`, which takes seconds
 
         return dict(self.processor(text=with_words(self.processor.tokenizer, texts), truncation=True))
 
@@ -187,7 +187,7 @@ class OwnDualEncoder(DualEncoder):
 
 
 class ExportedDualEncoder(DualEncoder):
-    """A dual encoder that [`~hf_ngsan.exporting.folder.write_exported_dual_encoder`] wrote, with its processor."""
+    """A dual encoder written by [`~hf_ngsan.exporting.folder.write_exported_dual_encoder`], with its processor."""
 
     @property
     def longest_text(self) -> int:
@@ -209,7 +209,7 @@ class ExportedDualEncoder(DualEncoder):
 
 
 class ExportedModel(torch.nn.Module):
-    """The two graphs of a dual encoder in a folder of `hf-ngsan export`, with the interface that commands need."""
+    """The two graphs of a dual encoder exported by `hf-ngsan export`, with the interface for commands."""
 
     checksum: torch.Tensor
 
@@ -225,11 +225,11 @@ class ExportedModel(torch.nn.Module):
         self.settings: dict[str, Any] = json.loads(Path(folder, EXPORTED_SETTINGS).read_text(encoding="utf-8"))
         digest, self.sessions = hashlib.sha256(), {}
         for tower in TOWERS:
-            for file in sorted(Path(folder).glob(f"{tower}.onnx*")):  # with its weights, if they are beside it
+            for file in sorted(Path(folder).glob(f"{tower}.onnx*")):  # with its weights, if they are in a separate file
                 digest.update(bytes.fromhex(sha256(file)))
             path = str(Path(folder) / f"{tower}.onnx")
             self.sessions[tower] = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        # Among the weights, so that the fingerprint of an index is that of these very graphs.
+        # Part of the weights, so that the fingerprint of an index identifies these graphs.
         self.register_buffer("checksum", torch.tensor(list(digest.digest()), dtype=torch.uint8))
 
     device, dtype = torch.device("cpu"), torch.float32
@@ -253,11 +253,11 @@ DUAL_ENCODERS: dict[str, type[DualEncoder]] = {
     "altclip": RobertaTexts,
     "BlipForImageTextRetrieval": BlipRetrieval,
 }
-"""Descriptions by model type, or by the name of a class where a model type has several uses."""
+"""Descriptions by model type, or by class name if a model type has several uses."""
 
 
 def dual_encoder_of(model: PreTrainedModel, processor: Any) -> DualEncoder:
-    """Returns the description of a dual encoder, of transformers or of this package, exported or not."""
+    """Returns the description of a dual encoder of transformers or of this package, exported or not."""
     if isinstance(model, ExportedModel):
         return ExportedDualEncoder(model, processor)
     model_type = model.config.model_type

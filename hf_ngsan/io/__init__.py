@@ -1,4 +1,4 @@
-"""The lowest layer, which every package but `models` may import; modules of users."""
+"""The lowest layer, which every package except `models` may import; imports of user modules."""
 
 import os
 import sys
@@ -7,15 +7,15 @@ from types import ModuleType
 
 from .messages import type_and_reason
 
-MAX_INTEGER = 2**32 - 1  # the largest seed that NumPy takes
+MAX_INTEGER = 2**32 - 1  # the largest seed of NumPy
 MAX_CAPTION_LENGTH = 4_096
-"""Tokens of a caption or a sentence, far above useful values: a larger number is a mistake that would cost memory."""
+"""Maximal tokens of a caption or sentence; larger values are mistakes that would cost memory."""
 DEFAULT_CAPTION_LENGTH = 20
-"""New tokens that `generate()` of transformers 5 writes where neither model nor caller says how many."""
+"""Default `max_new_tokens` of `generate()` in transformers 5."""
 
 
 def import_user_module(name: str, asked_for_by: str) -> ModuleType:
-    """Imports a module of a user's that an option or key asks for; those in the current folder are found last."""
+    """Imports a user module named in an option or key; modules in the current folder have the lowest priority."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:

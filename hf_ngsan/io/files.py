@@ -1,4 +1,4 @@
-"""Atomic writing of files: a crash at any moment leaves the old file or the new one, never half of one."""
+"""Atomic writing of files: a crash at any moment leaves the complete old file or the complete new one."""
 
 import errno
 import hashlib
@@ -18,24 +18,24 @@ TEMPORARY_PREFIX = ".incomplete-"
 
 
 def write_text_atomically(path: str | os.PathLike, text: str) -> None:
-    """Writes a UTF-8 text file, whole or not at all; one process at a time, which overwrites what a killed one left."""
+    """Writes a UTF-8 text file atomically; for one process at a time, which overwrites leftovers of a killed one."""
     path = file_behind(Path(path))
     write_through(temporary_path(path), path, lambda file: file.write(text.encode()))
 
 
 def write_output(path: str | os.PathLike, text: str) -> None:
-    """Writes a UTF-8 text file that a user named, and that other processes may write too."""
+    """Writes a UTF-8 text file chosen by the user; other processes may also write it."""
     write_file_atomically(path, lambda file: file.write(text.encode()))
 
 
 def write_file_atomically(path: str | os.PathLike, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file with `write(opened file)`, whole or not at all; of several processes the last to finish wins."""
+    """Writes a file atomically with `write(opened file)`; if several processes write it, the last one wins."""
     path = file_behind(Path(path))
     write_through(temporary_path(path.with_name(f"{secrets.token_hex(4)}-{path.name}")), path, write)
 
 
 def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file under a temporary name and renames it; a device or a pipe is written to directly."""
+    """Writes a file under a temporary name and renames it; devices and pipes are written directly."""
     if is_stream(path):
         with open(path, "wb") as file:
             write(file)
@@ -53,29 +53,29 @@ def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], objec
 
 
 def check_place(path: Path) -> None:
-    """Raises an OSError unless a file or folder of this path can be made, with its parent folders if need be."""
+    """Raises an OSError unless a file or folder can be created at this path, including its parent folders."""
     if is_stream(path):
         return
     folder = file_behind(path).absolute().parent
     while not os.path.lexists(folder):
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise NotADirectoryError(f"{path} cannot be made: {folder} is no folder to write to; choose another place.")
+        raise NotADirectoryError(f"{path} cannot be created: {folder} is not a writable folder; choose another path.")
 
 
 def is_stream(path: Path) -> bool:
-    """Returns whether a path leads to a device or a pipe, which is written to and never replaced."""
+    """Returns whether a path is a device or a pipe, which must not be replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def file_behind(path: Path) -> Path:
-    """Returns the target of a symbolic link, which need not exist; returns any other path unchanged."""
+    """Returns the target of a symbolic link, which may not exist; returns any other path unchanged."""
     return Path(os.path.realpath(path)) if path.is_symlink() and not is_stream(path) else path
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Names the file or folder in an error of the disk; one of C++ has no number, and a full disk is its cause."""
+    """Adds the file or folder to disk errors; C++ errors without a number are caused by a full disk."""
     try:
         yield
     except Exception as error:
@@ -88,12 +88,12 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def temporary_path(path: Path) -> Path:
-    """Returns the name beside a file or folder under which it is written."""
+    """Returns the temporary name, in the same folder, under which a file or folder is written."""
     return path.with_name(f"{TEMPORARY_PREFIX}{path.name}")
 
 
 def rename_durably(temporary: Path, path: Path) -> None:
-    """Gives a file or folder that is on the disk its name, and flushes that to the disk too."""
+    """Renames a flushed file or folder to its final name, and flushes the rename to disk."""
     os.replace(temporary, path)
     flush_to_disk(path.parent)
 
@@ -101,7 +101,7 @@ def rename_durably(temporary: Path, path: Path) -> None:
 def flush_to_disk(path: Path) -> None:
     if os.name == "nt" and path.is_dir():  # Windows cannot open folders
         return
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes what it may write
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes writable files only
     try:
         os.fsync(descriptor)
     finally:
@@ -109,7 +109,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 def give_usual_modes(folder: Path, pattern: str = "*") -> None:
-    """Gives files the permissions of new files there; those of safetensors are readable by their owner alone."""
+    """Sets the permissions of files to the default ones; safetensors makes files readable only for their owner."""
     probe = temporary_path(folder / "mode")
     probe.touch()
     usual = probe.stat().st_mode
@@ -120,7 +120,7 @@ def give_usual_modes(folder: Path, pattern: str = "*") -> None:
 
 
 def read_json_or_none(file: Path) -> Any:
-    """Returns the value in a JSON file; None if the file is missing or no JSON."""
+    """Returns the value in a JSON file; None if the file is missing or invalid."""
     try:
         return json.loads(file.read_bytes())
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ def sha256(file: Path) -> str:
 
 
 class FileStamp(NamedTuple):
-    """Size of a file, time of its last change in nanoseconds, and checksum of its content."""
+    """Size of a file, time of its last change in nanoseconds, and checksum of its contents."""
 
     num_bytes: int
     mtime_ns: int
@@ -141,12 +141,12 @@ class FileStamp(NamedTuple):
 
 
 def stamp_of_content(content: bytes, mtime_ns: int) -> FileStamp:
-    """Returns the stamp of content that was read already; `mtime_ns` was read before it."""
+    """Returns the stamp of contents that were already read; `mtime_ns` must have been read before them."""
     return FileStamp(len(content), mtime_ns, hashlib.sha256(content).hexdigest())
 
 
 def is_unchanged(file: Path, stamp: FileStamp) -> bool:
-    """Returns whether a file is unchanged; reads its content only if the size is equal and the time is not."""
+    """Returns whether a file is unchanged; reads its contents only if the size is equal but the time differs."""
     status = file.stat()
     if status.st_size != stamp.num_bytes:
         return False
@@ -154,7 +154,7 @@ def is_unchanged(file: Path, stamp: FileStamp) -> bool:
 
 
 def with_file_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields each name with a unique file name: its stem, with a number if it was used before."""
+    """Yields each name with a unique file name: its stem, with a number if the stem was already used."""
     taken = set()
     for name in names:
         stem = file_name = Path(name).stem

@@ -1,16 +1,16 @@
-"""Atomic writing of folders: whenever the writer is killed, a reader finds the old folder or the new one, whole.
+"""Atomic writing of folders: if the writer is killed, readers find the complete old folder or the complete new one.
 
 ```text
 NAME                the folder
-.incomplete-NAME    the folder being written; nobody reads it, and the next writer removes it
+.incomplete-NAME    the folder being written; it is never read, and the next writer removes it
 .replaced-NAME      the old folder, between two renames
-NAME/manifest.json  sizes and checksums of its files, where they are checked later
+NAME/manifest.json  sizes and checksums of its files, if they are checked later
 ```
 
-A folder is filled as `.incomplete-NAME`, flushed to the disk, and renamed. If NAME exists, Linux exchanges the two
-names in one step. Other systems need two renames, NAME to `.replaced-NAME` and then `.incomplete-NAME` to NAME; a
-writer that is killed between them leaves the old folder, whole, as `.replaced-NAME`. Readers take it from there
-([`find_folder`]), and the next writer, which holds the lock of the folder, renames it back ([`remove_leftovers`]).
+A folder is written as `.incomplete-NAME`, flushed to disk, and renamed. If NAME exists, Linux exchanges the two names
+in one step. Other systems need two renames, NAME to `.replaced-NAME` and then `.incomplete-NAME` to NAME. A writer that
+is killed between them leaves the complete old folder as `.replaced-NAME`. Readers use it ([`find_folder`]), and the
+next writer, which has the lock of the folder, renames it back ([`remove_leftovers`]).
 """
 
 import ctypes
@@ -30,7 +30,7 @@ from .files import TEMPORARY_PREFIX, file_behind, flush_to_disk, sha256
 
 MANIFEST = "manifest.json"
 REPLACED_PREFIX = ".replaced-"
-LOCK_SECONDS = 15  # processes of a killed command hold its lock until they notice its end
+LOCK_SECONDS = 15  # processes of a killed command keep its lock until they notice its end
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of linux/fcntl.h and linux/fs.h
 
 
@@ -41,9 +41,10 @@ class DamagedFolderError(ValueError):
 def write_folder_atomically(
     target: Path, write: Callable[[Path], object], manifest: bool = True, keep_others: bool = False
 ) -> None:
-    """Replaces a folder, whole or not at all, by what `write` puts into an empty one; one process at a time.
+    """Replaces a folder atomically with one that `write` fills; for one process at a time.
 
-    A manifest is for [`check_folder`]. `keep_others` keeps other files of the folder. A symbolic link is followed.
+    `manifest` adds a manifest for [`check_folder`]. `keep_others` keeps other files of the folder. Symbolic links are
+    followed.
     """
     target = file_behind(target)
     restore(target)
@@ -72,12 +73,12 @@ def write_folder_atomically(
 
 
 def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> None:
-    """Writes files into a folder, such as a model's, and keeps its other files, by [`write_folder_atomically`]."""
+    """Writes files into a folder, such as a model's, with [`write_folder_atomically`]; keeps its other files."""
     write_folder_atomically(target, write, manifest=False, keep_others=True)
 
 
 def put_in_place(new: Path, target: Path) -> None:
-    """Renames a complete folder to `target`, and removes the folder that had this name."""
+    """Renames a complete folder to `target`, and removes the previous folder."""
     with suppress(OSError):
         target.rmdir()  # if it is empty
     old = new
@@ -99,7 +100,7 @@ def exchange(first: Path, second: Path) -> bool:
 
 @contextmanager
 def turn_to_write(folder: Path) -> Iterator[bool]:
-    """Yields whether a folder is missing and must be written in the `with` block; other processes wait meanwhile."""
+    """Yields whether a folder is missing and must be written in the `with` block, while other processes wait."""
     if folder.exists():
         yield False
         return
@@ -109,20 +110,20 @@ def turn_to_write(folder: Path) -> Iterator[bool]:
 
 
 def replaced_path(target: Path) -> Path:
-    target = Path(os.path.realpath(target))  # the folder that is written, behind a link or `.`
+    target = Path(os.path.realpath(target))  # the actual folder behind a link or `.`
     return target.with_name(f"{REPLACED_PREFIX}{target.name}")
 
 
 def find_folder(target: Path) -> Path:
-    """Returns the path of a folder for a reader: its own, or the one where a killed writer left it."""
+    """Returns the path of a folder for reading; after a killed writer, that of the old folder."""
     old = replaced_path(target)
     return old if not target.exists() and old.is_dir() else target
 
 
 def restore(target: Path) -> None:
-    """Undoes the first of two renames of a killed writer, or removes the old folder behind the second.
+    """Undoes the first of two renames of a killed writer, or removes the old folder after the second.
 
-    Only for a writer, which holds the lock.
+    For writers only, which have the lock.
     """
     old = replaced_path(target)
     if not target.exists() and old.is_dir():
@@ -132,7 +133,7 @@ def restore(target: Path) -> None:
 
 
 def remove_leftovers(folder: Path, besides: Collection[str] = ()) -> None:
-    """Removes temporary files of killed writers in a folder, except some names, and restores replaced folders."""
+    """Removes temporary files of killed writers in a folder, except `besides`, and restores replaced folders."""
     for path in folder.glob(f"{REPLACED_PREFIX}*"):
         restore(path.with_name(path.name.removeprefix(REPLACED_PREFIX)))
     for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
@@ -148,27 +149,27 @@ def remove(path: Path) -> None:
 
 
 def check_new_folder(folder: Path) -> None:
-    """Raises an OSError if a folder exists and is not empty, or cannot be made."""
+    """Raises an OSError if a folder exists and is not empty, or cannot be created."""
     if not is_empty(folder):
-        raise FileExistsError(f"{folder} exists already; choose another folder.")
+        raise FileExistsError(f"{folder} already exists; choose another folder.")
     files.check_place(folder)
 
 
 def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
-    """Returns whether a path is free, or a folder with only some names and temporary files of killed writers."""
+    """Returns whether a path does not exist, or is a folder with only `besides` and temporary files."""
     if not folder.exists():
         return True
     return folder.is_dir() and all(name.startswith(TEMPORARY_PREFIX) or name in besides for name in os.listdir(folder))
 
 
 def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str] | None = None) -> None:
-    """Raises a DamagedFolderError unless a folder has the files of its manifest, `names` among them, by size.
+    """Raises a DamagedFolderError unless a folder has the files of its manifest, including `names`, by size.
 
-    Files in `read` are compared by checksum too; all if it is None.
+    Files in `read` are also compared by checksum; all files if it is None.
     """
     manifest = files.read_json_or_none(folder / MANIFEST)
     if not isinstance(manifest, dict) or not manifest or {*names} - manifest.keys():
-        raise DamagedFolderError(f"{folder} is incomplete: its {MANIFEST} is missing, or names no {', '.join(names)}.")
+        raise DamagedFolderError(f"{folder} is incomplete: its {MANIFEST} is missing or lacks {', '.join(names)}.")
     for name, written in manifest.items():
         file = folder / name
         if not file.is_file() or not isinstance(written, dict):
@@ -179,7 +180,7 @@ def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str
 
 
 class FolderLock:
-    """A file in a folder, held by the main process of a command; `refusal` is raised while another command holds it."""
+    """A lock file in a folder, held by the main process of a command; otherwise `refusal` is raised."""
 
     def __init__(self, folder: Path, refusal: Exception, name: str = f"{TEMPORARY_PREFIX}lock") -> None:
         self.folder, self.refusal, self.name = folder, refusal, name
@@ -195,7 +196,7 @@ class FolderLock:
     def release(self) -> None:
         if self.lock.is_locked:
             if self.name.startswith(TEMPORARY_PREFIX):
-                with suppress(OSError):  # Windows deletes no open file
+                with suppress(OSError):  # Windows cannot delete open files
                     os.unlink(self.lock.lock_file)
             self.lock.release()
 

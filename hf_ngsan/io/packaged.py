@@ -1,6 +1,6 @@
-"""Models, training configs and photographs by name, without torch; and the models that weights come from.
+"""Packaged models, training configs and photographs by name, without torch; and the sources of weights.
 
-The sources of weights and their licences travel with every derived model, in its configuration and a file `LICENSE`.
+Every derived model keeps the sources of its weights and their licences, in its configuration and a file `LICENSE`.
 """
 
 import os
@@ -23,13 +23,13 @@ CAPTIONER = "ngsan-photos"
 DUAL_ENCODER = "mhsan-photos"
 """The default dual encoder of photographs and captions."""
 FORMER_NAMES = {"ngsan-flickr8k": CAPTIONER, "mhsan-flickr8k": DUAL_ENCODER}
-"""Names under which the packaged models of photographs came before, and still load."""
+"""Former names of the packaged models of photographs; they still work."""
 CAPTIONERS_OF_SCENES = {
     "SAN": "san-scenes",
     "NG-SAN": "ngsan-scenes",
     "NG-SAN signed": "ngsan-signed-scenes",
 }
-"""Captioners of synthetic scenes: without geometry, with that of the paper, and with its sign."""
+"""Captioners of synthetic scenes: without geometry, with the paper's geometry, and with signed geometry."""
 PHOTOGRAPHS = {
     "motorcycle": ("hf_ngsan", "space/motorcycle.jpg"),
     "officer": ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
@@ -38,14 +38,14 @@ PHOTOGRAPHS = {
     "lion": ("gradio", "media_assets/images/lion.jpg"),
     "tower": ("gradio", "media_assets/images/tower.jpg"),
 }
-"""Photographs that packages bring, by what they show: package and place. The motorcycle (Middlebury stereo data, CC0)
-was chosen after it was captioned, the others before any of them was captioned. The officer is Grace Hopper, by James S.
-Davis, 1984."""
+"""Photographs in installed packages, by subject: package and path. The motorcycle (Middlebury stereo data, CC0) was
+chosen after it had been captioned, the others before any of them was captioned. The officer is Grace Hopper, by James
+S. Davis, 1984."""
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 RUNS = "runs"
-"""Folder of training runs, where nothing is the name of a model on the Hub."""
+"""Folder of training runs; names in it are never names on the Hub."""
 WEIGHTS_FROM = "weights_from"
-"""Field of the configuration with the sources."""
+"""Configuration field with the sources."""
 LICENSE = "LICENSE"
 LICENCES_OF_THE_HUB = frozenset(
     """
@@ -68,12 +68,12 @@ INITIALIZED_FROM = {
     "pretrained_language_model": "language_model_config",
     "pretrained_text_encoder": "text_encoder_config",
 }
-"""Fields that name the model from which a part was initialized, and the configuration of the part. Without the
-configuration, transformers would read it from there."""
+"""Fields with the model from which a part was initialized, and with the configuration of the part. Without the
+configuration, transformers would read it from that model."""
 
 
 class ModelFolderError(ValueError):
-    """A folder without a complete model; the message names it and what is missing."""
+    """A folder without a complete model; the message has the folder and the missing parts."""
 
 
 def packaged_folder(in_wheel: str, in_checkout: str) -> Path:
@@ -83,7 +83,7 @@ def packaged_folder(in_wheel: str, in_checkout: str) -> Path:
 
 
 def installed_photographs() -> dict[str, Path]:
-    """Returns the files of [`PHOTOGRAPHS`] that installed packages bring, without running code of these."""
+    """Returns the available files of [`PHOTOGRAPHS`], without importing their packages."""
     files = {}
     for name, (package, place) in PHOTOGRAPHS.items():
         spec = find_spec(package)
@@ -100,14 +100,14 @@ def packaged_models() -> dict[str, Path]:
 
 
 def packaged_model(name: str) -> str:
-    """Returns the folder of a packaged model, which every `from_pretrained` and `pipeline` takes.
+    """Returns the folder of a packaged model, for `from_pretrained` and `pipeline`.
 
     ```python
     pipeline("image-to-text", model=packaged_model("ngsan-photos"))
     ```
 
     Raises:
-        ValueError: no packaged model has this name; the message lists their names.
+        ValueError: no packaged model has this name; the message lists the names.
     """
     folders, now = packaged_models(), FORMER_NAMES.get(name, name)
     if now != name:
@@ -123,7 +123,7 @@ def say_new_name(former: str, name: str) -> None:
 
 
 def folder_of_packaged(name: Any) -> Any:
-    """Returns the folder of a packaged model by name; returns another name, or an existing path, unchanged."""
+    """Returns the folder of a packaged model by name; returns other names and existing paths unchanged."""
     known = packaged_models().keys() | FORMER_NAMES
     is_packaged = isinstance(name, str | os.PathLike) and not os.path.exists(name) and str(name) in known
     return packaged_model(str(name)) if is_packaged else name
@@ -132,7 +132,7 @@ def folder_of_packaged(name: Any) -> Any:
 def find_model_folder(name: str | os.PathLike) -> str:
     """Returns the folder of a model: `name` itself, or `best`, else `last`, in the folder of a training run.
 
-    The name of a packaged model becomes its folder; a name that may be one on the Hub is returned unchanged.
+    The name of a packaged model is replaced by its folder; a name that may be on the Hub is returned unchanged.
     """
     folder = Path(os.path.expanduser(folder_of_packaged(name)))
     if not folder.exists():
@@ -144,26 +144,26 @@ def find_model_folder(name: str | os.PathLike) -> str:
         if (candidate / "config.json").is_file():
             return str(candidate)
     raise ModelFolderError(
-        f"{folder} holds no model (config.json is missing); give a folder that save_pretrained or a training run wrote."
+        f"{folder} has no model (config.json is missing); give a folder of save_pretrained or of a training run."
     )
 
 
 def own_model_folder(name: str | os.PathLike) -> str:
-    """Returns the folder of a model that may be written into; a ValueError for a packaged model or one of the Hub."""
+    """Returns the writable folder of a model; raises a ValueError for packaged models and models of the Hub."""
     folder = find_model_folder(name)
     if not os.path.isdir(folder):
-        raise ValueError(f"{name} is a model of the Hub; name a copy, a folder that save_pretrained wrote.")
+        raise ValueError(f"{name} is a model of the Hub; give a copy saved with save_pretrained.")
     is_installed = Path(folder).resolve().is_relative_to(PACKAGE.resolve())
     if is_installed or folder_of_packaged(name) != name:
         raise ValueError(
-            f"{name} comes with the package and is not changed; copy its folder, such as with cp -r {folder} my-model, "
-            "and name the copy."
+            f"{name} is packaged and must not be changed; copy its folder, for example with cp -r {folder} my-model, "
+            "and give the copy."
         )
     return folder
 
 
 def is_model(place: str) -> bool:
-    """Returns whether a path or name is a model on this machine."""
+    """Returns whether a path or name is a local model."""
     try:
         return os.path.isdir(find_model_folder(place))
     except (FileNotFoundError, ModelFolderError):
@@ -177,7 +177,7 @@ def packaged_configs() -> dict[str, Path]:
 
 
 def packaged_config(name: str) -> Path:
-    """Returns the file of a packaged config by its name, with or without `.yaml`; an error names the most similar."""
+    """Returns the file of a packaged config by name, with or without `.yaml`; errors suggest the most similar name."""
     packaged, key = packaged_configs(), Path(name).as_posix().removesuffix(".yaml")
     if key in packaged:
         return packaged[key]
@@ -186,22 +186,22 @@ def packaged_config(name: str) -> Path:
 
 
 def find_config(name: str | os.PathLike, folder: Path = Path()) -> Path:
-    """Returns the file of a training config: a file in the folder, or else a packaged config."""
+    """Returns the file of a training config: a file in `folder`, or else a packaged config."""
     path = folder / os.path.expanduser(name)
     return path if path.exists() and not path.is_dir() else packaged_config(os.fspath(name))
 
 
 def describe_config(file: Path) -> str:
-    """Returns the first line of a config's opening comment; "" without one."""
+    """Returns the first line of a config's opening comment, or ""."""
     first_line = file.read_text(encoding="utf-8").partition("\n")[0]
     return first_line.removeprefix("#").strip() if first_line.startswith("#") else ""
 
 
 def copy_config(name: str, output: str | os.PathLike, *, overwrite: bool = False) -> None:
-    """Copies a packaged training config, comments included, to be changed; its `base` is named as a packaged one."""
+    """Copies a packaged training config with its comments; its `base` becomes the name of a packaged config."""
     file = packaged_config(name)
     if os.path.exists(output) and not (overwrite and os.path.isfile(output)):
-        raise FileExistsError(f"{output} exists already; name another file, or replace a file with --overwrite.")
+        raise FileExistsError(f"{output} already exists; choose another file, or replace it with --overwrite.")
     names = {path: name for name, path in packaged_configs().items()}
     text = file.read_text(encoding="utf-8")
     for base in re.findall(r"^base: (\S+)", text, flags=re.M):
@@ -211,11 +211,11 @@ def copy_config(name: str, output: str | os.PathLike, *, overwrite: bool = False
 
 @dataclass(frozen=True)
 class Source:
-    """A model that others are derived from, and its licence."""
+    """A model from which others are derived, and its licence."""
 
-    name: str  # on the Hub, of a packaged model, or of its card
+    name: str  # name on the Hub, of a packaged model, or in its card
     license: str | None = None  # identifier on the Hub
-    license_name: str | None = None  # of one that is "other", as the URL
+    license_name: str | None = None  # for the licence "other", like the URL
     license_link: str | None = None
 
     @property
@@ -224,12 +224,12 @@ class Source:
 
     @property
     def is_public(self) -> bool:
-        """Whether the name is one on the Hub, or of a packaged model."""
+        """Whether the name is that of a model on the Hub or of a packaged model."""
         return HUB_NAME.fullmatch(self.name) is not None or self.name in packaged_models().keys() | FORMER_NAMES
 
 
 def sources_of(config: Any) -> list[Source]:
-    """Returns the sources of a model's weights, the nearest first, from its configuration or its config.json."""
+    """Returns the sources of a model's weights, the nearest first, from its configuration or config.json."""
     listed = config.get(WEIGHTS_FROM) if isinstance(config, Mapping) else getattr(config, WEIGHTS_FROM, None)
     return [Source(**entry) for entry in listed or ()]
 
@@ -239,15 +239,15 @@ def check_licence(identifier: str | None, name: str | None) -> None:
     if identifier not in LICENCES_OF_THE_HUB | {None}:
         near = did_you_mean(str(identifier).lower().replace(" ", "-"), LICENCES_OF_THE_HUB)
         raise ValueError(
-            f"The Hub lists no licence {identifier!r}{near} Licences that are not listed are other with a name "
+            f"The Hub lists no licence {identifier!r}{near} Use other, with a name, for a licence that is not listed "
             "(--license-name, license_name in a card): https://huggingface.co/docs/hub/repositories-licenses."
         )
     if (identifier == "other") != bool(name):
-        raise ValueError("The licence other needs a name (--license-name, license_name in a card); no other takes one.")
+        raise ValueError("Only the licence other has a name and needs one (--license-name, license_name in a card).")
 
 
 def licence_of(config: Any) -> Source | None:
-    """Returns the licence that follows from the sources of a model; "other" with all names where they differ."""
+    """Returns the licence that follows from the sources of a model; "other" with all names if they differ."""
     terms = {source.terms: source for source in sources_of(config) if source.license is not None}
     if len(terms) <= 1:
         return next(iter(terms.values()), None)
@@ -257,7 +257,7 @@ def licence_of(config: Any) -> Source | None:
 
 
 def remember_source(model: Any, place: str | os.PathLike, fetch: bool = False) -> None:
-    """Records that a model is derived from another and its sources; `fetch` asks the Hub, if it answers."""
+    """Records that a model is derived from another one and its sources; `fetch` allows requests to the Hub."""
     place = str(folder_of_packaged(place))
     config = file_of(place, "config.json", fetch)
     inherited = sources_of(config and read_json_or_none(config))
@@ -277,7 +277,7 @@ def remember_source(model: Any, place: str | os.PathLike, fetch: bool = False) -
 
 
 def complete_sources(model: Any) -> None:
-    """Fetches what is not known yet of a model's sources, before it is saved, also where transformers loaded it."""
+    """Completes the sources of a model before it is saved, with requests to the Hub if needed."""
     if not hasattr(model, "license_text"):
         remember_source(model, model.name_or_path or "")
     for source in sources_of(model.config):
@@ -286,14 +286,14 @@ def complete_sources(model: Any) -> None:
 
 
 def write_licence(model: Any, folder: str | os.PathLike) -> None:
-    """Writes the texts of the licences of a model's sources, if there are any, into its folder."""
+    """Writes the licence texts of a model's sources, if any, into its folder."""
     text = getattr(model, "license_text", None)
     if text:
         write_text_atomically(Path(folder) / LICENSE, text)
 
 
 def names_of_parts(section: Any) -> Iterator[str]:
-    """Yields the models from which parts are initialized by the section `model` of a training config."""
+    """Yields the models in the section `model` of a training config from which parts are initialized."""
     if isinstance(section, Mapping):
         for key, value in section.items():
             if key in INITIALIZED_FROM and isinstance(value, str):
@@ -303,12 +303,12 @@ def names_of_parts(section: Any) -> Iterator[str]:
 
 
 def described_by_card(place: str, card: Path | None) -> Source:
-    """Returns a model as its card describes it; without one, and without a public name, its name is ""."""
+    """Returns a source from its model card; without a card and a public name, its name is ""."""
     from huggingface_hub import metadata_load
 
     stated: Mapping = {}
     if card is not None:
-        with suppress(Exception):  # YAML's errors are of many types
+        with suppress(Exception):  # YAML errors have many types
             stated = metadata_load(card) or {}
     name = public_name(place)
     if not name and stated.get("license"):
@@ -321,12 +321,12 @@ def described_by_card(place: str, card: Path | None) -> Source:
     if terms.get("license", "other") not in LICENCES_OF_THE_HUB:
         terms = {"license_name": terms["license"], **terms, "license": "other"}
     if "license_link" in terms and "://" not in terms["license_link"]:
-        terms["license_link"] = LICENSE  # a file, which goes along under this name
+        terms["license_link"] = LICENSE  # a file, which is saved with this name
     return Source(name, **terms)
 
 
 def public_name(place: str) -> str:
-    """Returns the name of a packaged model, or a name on the Hub, by its folder; "" for another folder."""
+    """Returns the packaged name or Hub name of a model by its folder; "" for other folders."""
     path = Path(place)
     for name, folder in packaged_models().items():
         if path.is_dir() and path.samefile(folder):
@@ -338,7 +338,7 @@ def public_name(place: str) -> str:
 
 
 def file_of(place: str, name: str, fetch: bool) -> Path | None:
-    """Returns a file of a model; None if it is missing, or leads out of the folder."""
+    """Returns a file of a model; None if it is missing or outside of the folder."""
     from huggingface_hub import constants
 
     if not HUB_NAME.fullmatch(place) or Path(place).exists():
@@ -353,7 +353,7 @@ def file_of(place: str, name: str, fetch: bool) -> Path | None:
 def file_on_hub(repo_id: str, name: str, fetch: bool) -> Path | None:
     from huggingface_hub import hf_hub_download
 
-    with suppress(Exception):  # no such file, no network, no right to read it, ...
+    with suppress(Exception):  # no such file, no network, no permission, ...
         return Path(hf_hub_download(repo_id, name, local_files_only=not fetch))
     return None
 

@@ -1,6 +1,6 @@
-"""Several processes of one command: `hf-ngsan train --num-processes 2` starts itself twice, with torchrun's variables.
+"""Runs a command in several processes: `hf-ngsan train --num-processes 2` starts itself twice, like torchrun.
 
-Each process leaves its error in a file; the parent prints equal errors once and ends with the exit code of the first.
+Each process writes its error into a file; the parent prints equal errors once and exits with the code of the first.
 """
 
 import os
@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-MESSAGES = "HF_NGSAN_MESSAGES"  # environment variable: the folder in which each process leaves its error
+MESSAGES = "HF_NGSAN_MESSAGES"  # environment variable: the folder for the errors of the processes
 SECONDS_BETWEEN_LOOKS = 0.2
 MAX_IMAGES_PER_SHARD = 256
-MIN_SHARDS = 64  # shards of a folder with enough images, so that many processes get equal shares
-SECONDS_TO_END = 2.0  # after one of them has failed
+MIN_SHARDS = 64  # minimal shards of a folder with enough images, so that many processes get equal shares
+SECONDS_TO_END = 2.0  # seconds after one of them has failed
 
 
 def launch_processes(
     command: list[str], num_processes: int | None = None, check: Callable[[], None] = lambda: None
 ) -> int | None:
-    """Runs `python *command` in several processes, unless this is one of them already or the only one.
+    """Runs `python *command` in several processes, unless this is one of them or the only one.
 
-    `check` is called before, so that one process alone prints its error. Returns the exit code of the processes; None
-    in each of them, which then do the work.
+    `check` is called first, so that only one process prints its error. Returns the exit code of the processes; returns
+    None in each of them, which then do the work.
     """
     if MESSAGES in os.environ:
         end_with_parent()
@@ -44,7 +44,7 @@ def launch_processes(
 
 
 def run_processes(command: list[str], number: int) -> int:
-    """Runs processes until all have ended, or one that fails ends the others; returns the exit code of the first."""
+    """Runs processes until all have ended; a failing one ends the others. Returns the first nonzero exit code or 0."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="hf-ngsan-") as folder:
@@ -68,26 +68,26 @@ def run_processes(command: list[str], number: int) -> int:
         for message in dict.fromkeys(file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())):
             print(f"hf-ngsan: error: {message}", file=sys.stderr)
     for rank, code in enumerate(codes):
-        if code < 0 and -code != signal.SIGTERM:  # with which the others are ended
+        if code < 0 and -code != signal.SIGTERM:  # the others are ended with SIGTERM
             print(f"hf-ngsan: error: process {rank} was ended by {signal.Signals(-code).name}.", file=sys.stderr)
             return 128 - code
     return max(0, *codes) or (128 + signal.SIGTERM if any(codes) else 0)
 
 
 def end_with_parent() -> None:
-    """Ends this process soon after the one that started it has ended, even if that was killed."""
+    """Ends this process soon after its parent has ended, even if the parent was killed."""
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(SECONDS_BETWEEN_LOOKS)
-        os._exit(128 + 9)  # as after SIGKILL, which Windows has no name for
+        os._exit(128 + 9)  # as after SIGKILL, which has no name on Windows
 
     threading.Thread(target=watch, name="end_with_parent", daemon=True).start()
 
 
 def make_accelerator(**options: Any) -> "Accelerator":
-    """Returns an Accelerator that joins processes without a GPU too; the last precision asked for counts."""
+    """Returns an Accelerator that also joins processes without a GPU; the last requested precision counts."""
     import torch
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, is_initialized
@@ -140,7 +140,7 @@ def leave_process_group() -> None:
 
 
 def tell_error(message: str) -> None:
-    """Prints an error, or leaves it to the parent of several processes, which prints it once."""
+    """Prints an error, or passes it to the parent of several processes, which prints it once."""
     folder = os.environ.get(MESSAGES)
     if folder is not None and os.path.isdir(folder):
         Path(folder, os.environ.get("RANK", "0").zfill(6)).write_text(message, encoding="utf-8")
@@ -149,7 +149,7 @@ def tell_error(message: str) -> None:
 
 
 def has_lost_another(error: Exception) -> bool:
-    """Returns whether an error is only a consequence of the end of another process, which reports its own error."""
+    """Returns whether an error is a consequence of the end of another process, which reports the original error."""
     if "WORLD_SIZE" not in os.environ or not isinstance(error, RuntimeError):
         return False
     from torch.distributed import DistError

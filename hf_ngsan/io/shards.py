@@ -1,10 +1,10 @@
-"""A folder of rows in shards, each written whole or not at all; at the end they become one dataset.
+"""A folder of rows in shards that are written atomically; at the end, they become one dataset.
 
 ```text
 shard-GGG-CCCCCC.arrow, records/shard-GGG-CCCCCC.json
-                      rows of one chunk of the input, and their record; rows without a record are ignored
+                      rows of a chunk of the input, and their record; rows without a record are ignored
 state.json, dataset_info.json
-                      files that `datasets.load_from_disk` needs; written last
+                      files for `datasets.load_from_disk`; written last
 skipped.json          images that could not be read, with reasons
 ```
 """
@@ -28,23 +28,23 @@ from .files import FileStamp, sha256, temporary_path, write_text_atomically
 from .folders import DamagedFolderError
 
 RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
-ROWS_PER_RECORD_BATCH = 64  # rows that a writer keeps in memory before it writes them
+ROWS_PER_RECORD_BATCH = 64  # rows that are kept in memory before they are written
 
 
 @dataclass(frozen=True)
 class ShardRecord:
     """The record of a complete shard."""
 
-    generation: int  # later for another list, or for images that could be read only later
-    chunk: int  # of the list of images
+    generation: int  # increases for another list, and for images that became readable later
+    chunk: int  # chunk of the list of images
     image_list: str  # checksum of the list
-    num_rows: int  # without any there is no Arrow file
+    num_rows: int  # there is no Arrow file if it is 0
     num_bytes: int
     sha256: str
     skipped: list[dict]  # `{"image_id", "file_name", "reason"}` of the images that could not be read
     mtime_ns: int = 0
-    images: dict[str, FileStamp] = field(default_factory=dict)  # those that were read, by id
-    end: list[int] = field(default_factory=list)  # place in the input, for a reader that resumes there
+    images: dict[str, FileStamp] = field(default_factory=dict)  # stamps of the images that were read, by id
+    end: list[int] = field(default_factory=list)  # position in the input, for resuming
 
     @property
     def stamp(self) -> FileStamp:
@@ -64,7 +64,7 @@ def shard_name(generation: int, chunk: int) -> str:
 
 
 class ShardFolder:
-    """A folder of shards; subclasses name the file that describes its contents, and the error of one of no use."""
+    """A folder of shards; subclasses define the file with its description, and the error for an unusable folder."""
 
     metadata_name: str
     error: type[ValueError]
@@ -76,11 +76,11 @@ class ShardFolder:
         for record in records:
             file = self.path / record.file
             if not files.is_unchanged(file, record.stamp):
-                remedy = "delete it, and they are written again, or choose another output folder"
+                remedy = "delete it to write them again, or choose another output folder"
                 raise self.error(f"{file} has changed since its rows were written; {remedy}.")
 
     def remove_leftovers(self) -> None:
-        """Deletes half-written shards and shards without a record; no other process may be writing."""
+        """Deletes incomplete shards and shards without a record; no other process may be writing."""
         kept = {record.file for record in self.records()}
         for file in [*self.path.glob("shard-*.arrow"), *self.path.glob(f"{files.TEMPORARY_PREFIX}shard-*")]:
             if file.name not in kept:
@@ -89,25 +89,25 @@ class ShardFolder:
             file.unlink()
 
     def records(self, with_images: bool = False) -> list[ShardRecord]:
-        """Returns the complete shards in the order of their rows; a shard with a missing or cut file is incomplete."""
+        """Returns the complete shards in the order of their rows; a missing or truncated file makes one incomplete."""
         records = read_shard_records(self.path, with_images)
         sizes = {file.name: file.stat().st_size for file in self.path.glob("shard-*.arrow")}
         return [record for record in records if not record.num_rows or sizes.get(record.file) == record.num_bytes]
 
     def make_dataset(self, description: str, skipped: list[dict], expected: Iterable[str] = ()) -> int:
-        """Makes the shards, `expected` among them, one dataset for `datasets.load_from_disk`; returns its length."""
+        """Makes the shards, including `expected`, one dataset for `datasets.load_from_disk`; returns its length."""
         records = self.records()
         missing = set(expected) - {record.name for record in records}
         if missing:
             problem = f"{len(missing)} shards are missing from {self.path}, such as {min(missing)}"
-            raise self.error(f"{problem}; all nodes must share that folder. Start again to write them.")
+            raise self.error(f"{problem}; all nodes must share this folder. Run the command again to write them.")
         filled = [record for record in records if record.num_rows]
         if not filled:
             self.remove_metadata()
             reason = f"the first: {skipped[0]['reason']}" if skipped else "give some."
-            raise self.error(f"Nothing was written: there are no images besides {len(skipped)} broken ones; {reason}")
+            raise self.error(f"Nothing was written: all {len(skipped)} images are broken; {reason}")
         write_text_atomically(self.path / SKIPPED, json.dumps(skipped, indent=2, ensure_ascii=False))
-        # `datasets` describes one row; then all shards are named.
+        # `datasets` writes the description for one row; then all shards are added.
         sample = Dataset.from_file(str(self.path / filled[0].file)).select(range(1))
         sample.info.description = description
         with TemporaryDirectory() as temporary, without_progress_bars():
@@ -126,7 +126,7 @@ class ShardFolder:
 
 
 def read_shard_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
-    """Returns the records of a folder in the order of the rows, without damaged ones; `images` only if asked for."""
+    """Returns the intact records of a folder in the order of the rows, with `images` on request."""
     records = []
     for file in (folder / RECORDS).glob("shard-*.json"):
         with suppress(TypeError, ValueError, KeyError):
@@ -138,7 +138,7 @@ def read_shard_records(folder: Path, with_images: bool = False) -> list[ShardRec
 
 
 def verify_shards(folder: Path) -> int:
-    """Compares all shards of a dataset with their checksums; returns their number, or names a damaged file."""
+    """Compares all shards of a dataset with their checksums; returns their number, or raises an error."""
     names = [entry["filename"] for entry in json.loads((folder / STATE).read_bytes())["_data_files"]]
     checksums = {record.file: record.sha256 for record in read_shard_records(folder)}
     for file in names:
@@ -160,7 +160,7 @@ def without_progress_bars() -> Iterator[None]:
 
 
 class ShardWriter:
-    """Writes one shard with these columns under a temporary name; `commit` renames and records it."""
+    """Writes a shard with these columns under a temporary name; `commit` renames and records it."""
 
     def __init__(self, folder: ShardFolder, features: Features, generation: int, chunk: int, image_list: str) -> None:
         self.folder = folder.path

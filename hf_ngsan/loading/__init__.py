@@ -1,4 +1,4 @@
-"""Models from folders and the Hub, with their preprocessing and the provenance of their features; saving with code."""
+"""Loads models from folders and the Hub, checks the provenance of their features, and saves models with code."""
 
 from lazy_loader import attach_stub
 

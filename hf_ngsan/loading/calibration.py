@@ -1,14 +1,14 @@
-"""What `hf-ngsan calibrate` writes into the folder of a model, and what follows from it; read without torch.
+"""The calibration files that `hf-ngsan calibrate` writes into the folder of a model; reading them needs no torch.
 
-The confidence in a caption is the probability that it agrees with people's captions, by CIDEr-D, at least as well as
-the median caption of the images it was calibrated with. It is a logistic regression (Platt 1999) on the mean
-log-probability of the caption's tokens and a second number: the cosine similarity of image and caption by a dual
-encoder, or, for the quick judge, the familiarity of the image. The quick judge needs nothing but the captioner.
+The confidence in a caption is the probability that its CIDEr-D against human captions is at least that of the median
+caption of the calibration images. It is a logistic regression (Platt 1999) on the mean log-probability of the caption's
+tokens and a second number: the cosine similarity of image and caption by a dual encoder or, for the quick judge, the
+familiarity of the image. The quick judge needs the captioner only.
 
 The familiarity of an image is its log-density under a mixture of von Mises-Fisher distributions around clusters of the
 training images' embeddings (Banerjee et al. 2005). An image is unlike the training images if it is less familiar than
-95% of the images of the calibration split. The embeddings are the dual encoder's, or, for the quick judge, the means of
-the captioner's visual features less their mean over the training images, at length 1.
+95% of the images of the calibration split. The embeddings come from the dual encoder. For the quick judge, they are the
+means of the captioner's visual features minus their mean over the training images, normalized to length 1.
 """
 
 import base64
@@ -25,7 +25,7 @@ from ..io.packaged import find_model_folder
 
 CONFIDENCE, SEARCH = "confidence.json", "search.json"
 CONCENTRATION = 10.0
-"""Of the distribution around each cluster, the reciprocal of a variance."""
+"""Concentration of the distribution around each cluster: the reciprocal of a variance."""
 
 
 @dataclass(frozen=True)
@@ -34,23 +34,23 @@ class Judge:
 
     intercept: float  # coefficients of the regression
     log_probability: float
-    evidence: float  # of the similarity, or of the familiarity
+    evidence: float  # coefficient of the similarity or the familiarity
     auroc: float  # area under the ROC curve of the confidence, by cross-validation
     calibration_error: float  # ECE over ten bins, by cross-validation
-    min_familiarity: float  # an image is unlike the training images below it
+    min_familiarity: float  # an image with less is unlike the training images
     clusters: str  # unit vectors `(clusters, dimension)` of training images, float16, in base64
-    shares: list[float]  # of the training images, in each cluster
-    doubt_below: float = 0.3  # confidence below which a caption comes with a doubt
-    doubted: float | None = None  # share of the wrong captions with a doubt, by cross-validation
-    centre: str | None = None  # mean of the training images' vectors `(dimension,)`, if they are no unit vectors
+    shares: list[float]  # share of the training images in each cluster
+    doubt_below: float = 0.3  # confidence below which a caption gets a warning
+    doubted: float | None = None  # share of the wrong captions with a warning, by cross-validation
+    centre: str | None = None  # mean of the training images' vectors `(dimension,)`, unless these are unit vectors
 
     def judge(
         self, images: np.ndarray, scores: Sequence[float], similarities: np.ndarray | None = None
     ) -> list[dict[str, Any]]:
-        """Returns `confidence` and `unlike_training` of captions, those of an image next to each other.
+        """Returns `confidence` and `unlike_training` of captions; captions of an image are next to each other.
 
-        Takes embeddings of images `(images, dimension)`, the mean log-probabilities of captions, and their similarities
-        to the images, if these are the evidence.
+        Needs embeddings of images `(images, dimension)`, the mean log-probabilities of captions and, if these are the
+        evidence, their similarities to the images.
         """
         vectors = images if self.centre is None else unit(images - from_text(self.centre))
         familiar = familiarity(vectors, from_text(self.clusters).reshape(-1, images.shape[1]), self.shares)
@@ -68,12 +68,12 @@ class Judge:
 class Calibration:
     """The content of `confidence.json` of a captioner."""
 
-    quick: Judge  # by the captioner alone
-    full: Judge  # with the dual encoder
-    dual_encoder: str  # folder, packaged or Hub name
-    fingerprint: str  # of its weights and preprocessing
+    quick: Judge  # needs the captioner only
+    full: Judge  # also needs the dual encoder
+    dual_encoder: str  # folder, packaged name or Hub name
+    fingerprint: str  # fingerprint of the dual encoder's weights and preprocessing
     shares_vision: bool  # whether images are encoded once, by the captioner's vision encoder
-    median_cider_d: float  # that a caption must reach to count as good
+    median_cider_d: float  # CIDEr-D from which a caption counts as good
     data: list[str]
     split: str
     num_images: int
@@ -84,22 +84,22 @@ class Calibration:
 class SearchCalibration:
     """The content of `search.json` of a dual encoder."""
 
-    min_similarity: float  # below which no image is near enough to a text
-    missed: float  # share of images that are further from their own captions
-    mistaken: float  # share of collections without the image of a caption in which another one is near enough
+    min_similarity: float  # with less, no image is near enough to a text
+    missed: float  # share of images that are further from their captions
+    mistaken: float  # share of collections without the image of a caption that have another near enough image
     data: list[str]
     split: str
     num_images: int
 
     def missing(self, best: float) -> str | None:
-        """Returns that nothing is near enough, in a sentence, where the nearest image is not; None where it is."""
+        """Returns a message if the nearest image is not near enough; None if it is."""
         if best >= self.min_similarity:
             return None
-        return f"Nothing is near enough: the nearest has {best:.2f}, and {self.min_similarity:.2f} or more is a match."
+        return f"Nothing is near enough: the best similarity is {best:.2f}; a match needs {self.min_similarity:.2f}."
 
 
 def read_calibration(model: str | Path) -> Calibration | None:
-    """Returns the calibration of a captioner; None without one."""
+    """Returns the calibration of a captioner; None if there is none."""
     content = content_of(model, CONFIDENCE)
     if content is None:
         return None
@@ -107,7 +107,7 @@ def read_calibration(model: str | Path) -> Calibration | None:
 
 
 def read_search_calibration(model: str | Path) -> SearchCalibration | None:
-    """Returns the calibration of a dual encoder; None without one."""
+    """Returns the calibration of a dual encoder; None if there is none."""
     content = content_of(model, SEARCH)
     return None if content is None else SearchCalibration(**content)
 
@@ -130,15 +130,15 @@ def write_calibration(folder: str | Path, calibration: Calibration | SearchCalib
 
 
 def doubt_of(confidence: float, unlike: bool, doubt_below: float) -> str | None:
-    """Returns why a caption is doubtful, in a few words; None if it is not."""
+    """Returns a short warning for a doubtful caption; None for other captions."""
     if confidence >= doubt_below and not unlike:
         return None
     words = "probably wrong" if confidence < doubt_below else "perhaps wrong"
-    return f"{words} ({confidence:.0%})" + (": unlike the photographs it learnt from" if unlike else "")
+    return f"{words} ({confidence:.0%})" + (": unlike the training photographs" if unlike else "")
 
 
 def familiarity(images: np.ndarray, clusters: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """Returns the logarithm of the density of unit vectors among the training images, but for a constant."""
+    """Returns the log-density of unit vectors among the training images, up to a constant."""
     return np.log(np.exp(CONCENTRATION * (images @ clusters.T)) @ np.asarray(shares))
 
 

@@ -1,4 +1,4 @@
-"""Confidence in a caption by its captioner's calibration; see [`~hf_ngsan.loading.calibration`]."""
+"""Confidence in captions from the calibration of the captioner; see [`~hf_ngsan.loading.calibration`]."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -15,15 +15,15 @@ from .provenance import model_fingerprint
 
 
 class Confidence:
-    """Judges captions with the calibration of their captioner, and the dual encoder that it names.
+    """Judges captions with the calibration of their captioner and the dual encoder that it names.
 
-    A ModelFolderError says that the captioner is not calibrated, or with another version of the dual encoder.
+    Raises a ModelFolderError if the captioner is not calibrated, or with another version of the dual encoder.
     """
 
     def __init__(self, captioner: str | Path, device: torch.device | str = "cpu") -> None:
         found = read_calibration(captioner)
         if found is None:
-            raise ModelFolderError(f"{captioner} has no calibration ({CONFIDENCE}); make it with hf-ngsan calibrate.")
+            raise ModelFolderError(f"{captioner} has no calibration ({CONFIDENCE}); run hf-ngsan calibrate on it.")
         self.captioner, self.calibration, self.device = captioner, found, device
 
     @cached_property
@@ -31,8 +31,8 @@ class Confidence:
         model, processor = load_model(self.calibration.dual_encoder, "retrieval")
         if model_fingerprint(model, processor) != self.calibration.fingerprint:
             raise ModelFolderError(
-                f"{self.captioner} is calibrated with another version of the dual encoder "
-                f"{self.calibration.dual_encoder}; make the calibration with hf-ngsan calibrate anew."
+                f"{self.captioner} was calibrated with another version of the dual encoder "
+                f"{self.calibration.dual_encoder}; run hf-ngsan calibrate again."
             )
         placed: Any = model
         return dual_encoder_of(placed.to(self.device), processor)
@@ -40,11 +40,11 @@ class Confidence:
     def judge(
         self, visual: Mapping[str, torch.Tensor], captions: Sequence[str], scores: Sequence[float], quick: bool = False
     ) -> list[dict[str, Any]]:
-        """Returns `confidence` and `unlike_training` for each caption, those of an image next to each other.
+        """Returns `confidence` and `unlike_training` for each caption; captions of an image are next to each other.
 
-        `visual` has the captioner's `visual_features` `(images, regions, size)` and their `attention_mask` `(images,
-        regions)`, and `pixel_values`, where they are needed. `scores` are the mean log-probabilities of the captions.
-        `quick` needs no dual encoder.
+        `visual` has the captioner's `visual_features` `(images, regions, size)`, their `attention_mask` `(images,
+        regions)` and, if needed, `pixel_values`. `scores` are the mean log-probabilities of the captions. With
+        `quick`, no dual encoder is needed.
         """
         if quick:
             return self.calibration.quick.judge(summaries(visual), scores)
@@ -63,7 +63,7 @@ def summaries(visual: Mapping[str, torch.Tensor]) -> np.ndarray:
 
 
 def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], shares_vision: bool) -> np.ndarray:
-    """Returns embeddings of images, float32 `(images, dimension)`: of features or, if not shared, of pixels."""
+    """Returns float32 embeddings `(images, dimension)` of features or, if the vision encoder is not shared, pixels."""
     if shares_vision:
         inputs = {"visual_features": visual["visual_features"], "visual_attention_mask": visual.get("attention_mask")}
     else:

@@ -1,8 +1,8 @@
-"""Convolutional backbones that ONNX Runtime runs on the CPU, in place of PyTorch.
+"""Runs convolutional backbones with ONNX Runtime on the CPU, in place of PyTorch.
 
 A backbone is exported on first use, for images of the processor's height and width, into a cache that processes share
-(`HF_ASSETS_CACHE` of huggingface_hub), by its weights and the versions of the packages. PyTorch stays in charge of
-everything else: images of other sizes, gradients, hidden states, and what reads the feature maps.
+(`HF_ASSETS_CACHE` of huggingface_hub). The cache key has its weights and the versions of the packages. PyTorch computes
+everything else: images of other sizes, gradients, hidden states, and the rest of the model.
 """
 
 import hashlib
@@ -28,18 +28,18 @@ from .provenance import backbone_settings, weights_checksum
 
 ENGINES = ("torch", "onnx", "auto")
 TOLERANCE = 1e-4
-"""Allowed difference of feature maps, as a share of their largest value."""
+"""Allowed difference of feature maps, relative to their largest value."""
 logger = logging.getLogger(__name__)
 
 
 def use_engine(model: nn.Module, processor: Any, engine: str | None) -> None:
-    """Lets an engine run the convolutional backbones of a model from now on, in inference.
+    """Makes an engine run the convolutional backbones of a model in inference.
 
     Args:
-        model: a model with vision encoders, or one itself, in evaluation mode. Its weights must not change afterwards.
+        model: a vision encoder or a model with one, in evaluation mode. Its weights must not change afterwards.
         processor: its processor or image processor.
-        engine: `None` and `"torch"` change nothing; `"onnx"` takes ONNX Runtime; `"auto"` takes it if it is installed
-            and can run the backbones, else PyTorch.
+        engine: `None` and `"torch"` change nothing; `"onnx"` uses ONNX Runtime; `"auto"` uses it if it is installed and
+            can run the backbones, and PyTorch otherwise.
 
     Raises:
         ValueError: there is no such engine, it is not installed, or it cannot run or trace this model.
@@ -68,8 +68,8 @@ def run_backbones(model: nn.Module, processor: Any) -> None:
     on_cpu = all((vision.device.type, vision.dtype) == ("cpu", torch.float32) for vision in visions)
     if not (visions and height and width and on_cpu):
         raise ValueError(
-            f"--engine onnx runs a convolutional backbone in float32 on the CPU, for images of one height and width, "
-            f"and this {type(model).__name__} is otherwise; leave the option out."
+            f"--engine onnx needs a convolutional backbone in float32 on the CPU, and images of one height and width; "
+            f"this {type(model).__name__} differs; leave the option out."
         )
     for vision in visions:
         graph = exported(vision.backbone, (height, width))
@@ -77,7 +77,7 @@ def run_backbones(model: nn.Module, processor: Any) -> None:
 
 
 def exported(backbone: Any, size: tuple[int, int]) -> Graph:
-    """Returns the graph of a backbone for images of one size, from the cache, where it is written first if missing."""
+    """Returns the graph of a backbone for images of one size from the cache, after exporting it if it is missing."""
     versions = map(version, ("hf-ngsan", "torch", "transformers", *PACKAGES))
     parts = size, backbone_settings(backbone.config), weights_checksum(backbone), *versions
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
@@ -97,9 +97,9 @@ def feature_maps(backbone: Any, pixel_values: torch.Tensor) -> dict[str, torch.T
 
 
 class BackboneInEngine:
-    """The forward pass of a backbone: a graph's for images of its size in inference, PyTorch's for all others.
+    """Forward pass of a backbone that runs a graph in inference for images of its size, and PyTorch otherwise.
 
-    The first image is encoded by both. If they differ, PyTorch encodes all of them.
+    Both encode the first image. If their results differ, PyTorch encodes all images.
     """
 
     def __init__(self, backbone: nn.Module, graph: Graph, size: tuple[int, int]) -> None:
@@ -124,12 +124,12 @@ class BackboneInEngine:
         return [torch.from_numpy(array) for array in found.values()]
 
     def compare(self, image: torch.Tensor) -> None:
-        """Decides who encodes from now on: the engine if its feature maps are those of PyTorch."""
+        """Keeps using the graph only if its feature maps are equal to those of PyTorch."""
         differences = [
             (found - wanted).abs().max() / wanted.abs().max().clamp(min=1)
             for found, wanted in zip(self.maps(image), self.in_torch(image).feature_maps, strict=True)
         ]
-        largest = float(torch.stack(differences).max())  # NaN if one of them is
+        largest = float(torch.stack(differences).max())  # NaN if one difference is NaN
         self.agrees = largest <= TOLERANCE
         if not self.agrees:
-            logger.warning("The vision encoder in onnx differs from PyTorch by %.1e; PyTorch runs it.", largest)
+            logger.warning("The ONNX vision encoder differs from PyTorch by %.1e; PyTorch is used instead.", largest)

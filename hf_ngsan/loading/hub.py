@@ -1,7 +1,7 @@
-"""Checkpoints that carry their own code, so that transformers loads them without this package, and a self-test.
+"""Saves checkpoints with their code, so that transformers loads them without this package, and with a self-test.
 
-That is a record of a model's outputs for random inputs, which shows whether other versions of libraries change them:
-the log-probabilities of the tokens of a text, as `generate()` finds them, or else some numbers of the outputs.
+A self-test is a record of a model's outputs for random inputs; it shows whether other versions of libraries change
+them. The outputs are log-probabilities of the tokens of a text in `generate()`, or else some numbers of the outputs.
 """
 
 import copy
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 MODELS = Path(__file__).parent.parent / "models"
 PACKAGE_IMPORT = re.compile(r"^\s*(from|import) hf_ngsan\b", re.MULTILINE)
 MODULE = re.compile(r'"([^"]+)\.[^".]*"')
-"""The module of a reference to code, such as "modeling_x.XModel", in JSON."""
+"""The module in a reference to code, such as "modeling_x.XModel", in JSON."""
 SELF_TEST = "self_test.json"
 TOLERANCE = 1e-4
 SEED = 0
@@ -43,7 +43,7 @@ GRID = 3
 IMAGE = (96, 128)
 NUM_WORDS = 6
 GENERATION: dict[str, Any] = {"num_beams": 1, "do_sample": False, "min_new_tokens": 8, "max_new_tokens": 8}
-"""Eight tokens, even if a model would end at once, since only later tokens use the cache."""
+"""Eight tokens, even if a model would stop immediately, because only later tokens use the cache."""
 NUM_VALUES = 16
 
 
@@ -54,32 +54,29 @@ def save_for_hub(
     *,
     max_shard_size: int | str = "50GB",
 ) -> Path:
-    """Saves model, processor and the code of both, ready to be uploaded, with a record for `inspect --self-test`.
+    """Saves a model, its processor and the code of both for upload, with a record for `inspect --self-test`.
 
     A process without this package can then load the folder, or the Hub repository made from it, with
     `AutoModel.from_pretrained(directory, trust_remote_code=True)` or
-    `pipeline("image-to-text", model=directory, trust_remote_code=True)`; with the package imported no trust is needed.
-    The licences of the models that it is derived from go along; graphs of other weights that are in the directory are
-    removed. References to other code, which the checkpoints that model and processor were loaded from may have, are
-    left out.
+    `pipeline("image-to-text", model=directory, trust_remote_code=True)`; if the package is imported, no trust is
+    needed. The licences of the models that it is derived from are saved too. ONNX graphs of other weights in the
+    directory are removed, and so are references to other code from the original checkpoints.
 
     Args:
-        model: a model of this package, of a model type that was registered with it, or of transformers itself.
-        processor: its processor. An architecture without one takes what it has, an image processor or a tokenizer, or
-            `None`.
-        directory: where to write; made if absent.
-        max_shard_size: of a file of weights, as in transformers.
+        model: a model of this package, of a registered model type, or of transformers.
+        processor: its processor; an image processor, a tokenizer or `None` for an architecture without processor.
+        directory: folder to write; created if absent.
+        max_shard_size: maximal size of a file of weights, as in transformers.
 
     Returns:
         The directory.
 
     Raises:
-        ValueError: a model or processor of another package, a part of a model, or no processor for a model that has
-            one.
+        ValueError: a model or processor of another package, a part of a model, or a missing processor.
     """
     classes = getattr(model.config, "remote_classes", {})
     auto_classes: dict[type, str] = {}
-    if not is_of_transformers(model):  # transformers has its code
+    if not is_of_transformers(model):  # transformers has the code of the others
         auto_classes[type(model.config)] = "AutoConfig"
         has_processor = {"AutoProcessor", "AutoTokenizer"} & classes.keys()
         needs_code = has_processor or not isinstance(processor, PreTrainedTokenizerBase | None)
@@ -87,9 +84,7 @@ def save_for_hub(
             name = type(part).__name__
             autos = [auto for auto, location in classes.items() if location.split(".")[-1] == name]
             if not autos:
-                raise ValueError(
-                    f"save_for_hub() saves a model of this package and its processor; {name} is none of them."
-                )
+                raise ValueError(f"save_for_hub() saves a model of this package and its processor; {name} is neither.")
             auto_classes[type(part)] = autos[0]
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -108,22 +103,22 @@ def save_for_hub(
 
 
 def is_of_transformers(model: PreTrainedModel) -> bool:
-    """Returns whether a model is a captioner or dual encoder of transformers itself, which needs no code."""
+    """Returns whether a model is a captioner or dual encoder of transformers; these need no saved code."""
     has_task = is_guest(model.config) and task_of(model.config) is not None
     return has_task and type(model).__module__.startswith("transformers.")
 
 
 def needs_the_package(folder: Path) -> bool:
-    """Returns whether the code in a folder imports this package; code of this package never does."""
+    """Returns whether the code in a folder imports this package; saved code of this package does not."""
     return any(PACKAGE_IMPORT.search(file.read_text("utf-8", errors="replace")) for file in folder.glob("[!.]*.py"))
 
 
 def without_foreign_code(mapping: dict, modules: set[str]) -> dict:
-    """Returns a mapping of settings without its references to code of other modules."""
+    """Returns a mapping of settings without references to code of other modules."""
     own: dict[str, Any] = {}
     for name, value in mapping.items():
         if name in INITIALIZED_FROM and os.path.isabs(str(value)):
-            own[name] = Path(value).name  # without the folders of this machine
+            own[name] = Path(value).name  # without the folder names of this machine
         elif name not in REFERENCES_TO_CODE:
             own[name] = value
         elif isinstance(value, dict):
@@ -133,7 +128,7 @@ def without_foreign_code(mapping: dict, modules: set[str]) -> dict:
 
 
 class SelfTestResult(NamedTuple):
-    """The largest difference from the recorded numbers, and what versions of libraries have changed since."""
+    """The largest difference from the recorded numbers, and the changes of library versions since then."""
 
     difference: float
     changes: dict[str, str]
@@ -143,17 +138,17 @@ class SelfTestResult(NamedTuple):
         return self.difference <= TOLERANCE
 
     def __str__(self) -> str:
-        words = f"computes what was recorded (largest difference {self.difference:.1e}, at most {TOLERANCE:.0e})"
+        words = f"computes the recorded outputs (largest difference {self.difference:.1e}, at most {TOLERANCE:.0e})"
         changes = ", ".join(f"{name} {change}" for name, change in self.changes.items()) or "these versions"
         return words if self.passed else f"no longer {words}; recorded with {changes}"
 
 
 def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> None:
-    """Writes the record of a model into its folder, or warns that it needs other inputs."""
+    """Writes the record of a model into its folder, or warns that the model needs other inputs."""
     try:
         outputs = outputs_of(model, processor, SEED, None)
-    except Exception as error:  # of a model of any kind
-        logger.warning("%s gets no %s: %s", folder, SELF_TEST, one_sentence(error))
+    except Exception as error:  # any model may raise any exception
+        logger.warning("%s has no %s: %s", folder, SELF_TEST, one_sentence(error))
         return
     record = {"seed": SEED, "versions": installed_versions(LIBRARIES), **outputs}
     write_text_atomically(Path(folder) / SELF_TEST, json.dumps(record) + "\n")
@@ -173,12 +168,12 @@ def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) ->
         for name, then in sorted(record["versions"].items())
         if then != here.get(name)
     }
-    return SelfTestResult(float(np.max(differences)), changes)  # NaN if one of them is
+    return SelfTestResult(float(np.max(differences)), changes)  # NaN if one difference is NaN
 
 
 def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tensor]:
-    """Draws the inputs that a model reads: an image, or features with boxes, and words."""
-    random = np.random.RandomState(seed)  # NumPy promises the same numbers in every version
+    """Draws random inputs for a model: an image, or features with boxes, and words."""
+    random = np.random.RandomState(seed)  # NumPy guarantees the same numbers in every version
     named, config = inspect.signature(model.forward).parameters, model.config
     inputs: dict[str, torch.Tensor] = {}
     if "visual_features" in named and getattr(config, "vision_config", None) is None:
@@ -206,7 +201,7 @@ def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tenso
 
 @torch.inference_mode()
 def outputs_of(model: Any, processor: Any, seed: int, token_ids: list[int] | None) -> dict[str, list]:
-    """Returns outputs of a model by name, computed in float32 on the CPU: of a recorded text, or else of its own."""
+    """Returns outputs of a model by name, in float32 on the CPU, for a recorded text or else a generated one."""
     if not {(weight.dtype, weight.device.type) for weight in model.parameters()} <= {(torch.float32, "cpu")}:
         model = copy.deepcopy(model).float().cpu()
     inputs = drawn_inputs(model, processor, seed)
@@ -228,7 +223,7 @@ def outputs_of(model: Any, processor: Any, seed: int, token_ids: list[int] | Non
 
 
 class GivenText(LogitsProcessor):
-    """Makes `generate()` write a given text, and keeps the log-probability of each token."""
+    """Forces `generate()` to write a given text, and keeps the log-probability of each token."""
 
     def __init__(self, token_ids: list[int]):
         self.token_ids = token_ids

@@ -1,4 +1,4 @@
-"""Models of any task, loaded from a folder or the Hub with their processors, and saved."""
+"""Loads models of any task with their processors from a folder or the Hub, and saves them."""
 
 import os
 import re
@@ -26,22 +26,22 @@ from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import VisionModel
 from ..registry import MODEL_TYPES, is_command_line, own_model_types, register
 
-if is_command_line():  # which has not, until it loads a model
+if is_command_line():  # the command line registers models only here
     register()
 
 WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSORS = (AutoProcessor, AutoTokenizer, transformers.AutoImageProcessor)
 
-# While transformers loads a model, it replaces functions of the whole process, such as `tie_weights`. Of two threads
-# that load at once, the second would keep the replacements for good: later models would have untied weights.
+# While transformers loads a model, it replaces functions of the whole process, such as `tie_weights`. If two threads
+# loaded models at the same time, the second would keep the replacements: later models would have untied weights.
 LOADING = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=LOADING.acquire, after_in_parent=LOADING.release, after_in_child=LOADING.release)
 
 
 def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike, **options: Any) -> None:
-    """Saves a model, its processor, if it has one, and the licences of its sources; `options` of `save_pretrained`."""
+    """Saves a model, its processor if any, and the licences of its sources; `options` are for `save_pretrained`."""
     complete_sources(model)
     with without_progress_bars():
         model.save_pretrained(folder, **options)
@@ -52,7 +52,7 @@ def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike
 
 
 def derive_from(model: PreTrainedModel, names: Iterable[str]) -> None:
-    """Records that a model has weights of other models or packaged backbones, or learns from them."""
+    """Records that a model has weights of other models or packaged backbones, or is trained with their outputs."""
     for name in names:
         with suppress(FileNotFoundError, ModelFolderError):
             name = find_model_folder(name)
@@ -69,22 +69,22 @@ def read_config_file(folder: str) -> dict:
             raise
         reason = f"({one_sentence(error)})"
         if HF_HUB_OFFLINE:
-            reason = "from the cache; HF_HUB_OFFLINE keeps the Hub from being asked: unset it, or name a folder"
-        raise ModelFolderError(f"There is no model folder {folder}, and none on the Hub was read {reason}.") from error
+            reason = "from the cache; HF_HUB_OFFLINE disables downloads: unset it, or give a folder"
+        raise ModelFolderError(f"There is no model folder {folder}, and no Hub model was read {reason}.") from error
 
 
 def check_hub(repo_id: str) -> None:
-    """Raises a ConnectionError if the Hub does not answer; transformers would ask again and again for half a minute."""
+    """Raises a ConnectionError if the Hub cannot be reached; transformers would retry for half a minute."""
     try:
         get_hf_file_metadata(hf_hub_url(repo_id, "config.json"))
-    except OSError:  # its answer, of which transformers tells
+    except OSError:  # an answer of the Hub; transformers reports it
         pass
     except Exception as error:
-        raise ConnectionError(f"the Hub does not answer: {one_sentence(error)}") from error
+        raise ConnectionError(f"the Hub cannot be reached: {one_sentence(error)}") from error
 
 
 def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedConfig:
-    """Returns the configuration of a model in a folder or on the Hub; one of another task is a ModelFolderError."""
+    """Returns the configuration of a model in a folder or on the Hub; raises a ModelFolderError for another task."""
     folder = find_model_folder(name)
     described = read_config_file(folder)
     model_type, its_task = described.get("model_type"), task_of(described)
@@ -93,11 +93,11 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
         wanted = "one of this package" if task is None else f"one for {task}"
         code = "" if model_type in MODEL_TYPES else needed_code(described)
         raise ModelFolderError(f"{folder} holds a {model_type} model{code}; give {wanted}, such as {', '.join(known)}.")
-    return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
+    return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # its code is not run
 
 
 def is_guest(config: PreTrainedConfig) -> bool:
-    """Returns whether a model is one of transformers, a captioner or a dual encoder, registered or not."""
+    """Returns whether a model is a captioner or a dual encoder of transformers, registered or not."""
     return config.model_type not in own_model_types()
 
 
@@ -107,7 +107,7 @@ def reads_images(config: Any) -> bool:
 
 
 def task_of(config: PreTrainedConfig | Mapping) -> str | None:
-    """Returns the task of the model of a configuration or of the contents of a config.json; None without one."""
+    """Returns the task of a model from its configuration or the contents of config.json; None if there is none."""
     described = config.to_dict() if isinstance(config, PreTrainedConfig) else config
     entry = MODEL_TYPES.get(str(described.get("model_type")))
     return task_of_guest(described) if entry is None else entry.task
@@ -123,11 +123,11 @@ def count_parameters(name: str | os.PathLike) -> int:
 
 
 def needed_code(described: Mapping) -> str:
-    """Returns the end of a sentence on the code that a checkpoint brings, which is never run here; "" without code."""
+    """Returns the end of an error about code in a checkpoint, which is never run here; "" if there is no code."""
     if not described.get("auto_map"):
         return ""
     return (
-        f" with code of its own ({described['auto_map']}), which is not run here: read it, and if you trust it, load "
+        f" with custom code ({described['auto_map']}), which is not run here: read it, and if you trust it, load "
         "it in Python with from_pretrained(..., trust_remote_code=True)"
     )
 
@@ -147,17 +147,17 @@ def load_model(
     Args:
         name: see [`find_model_folder`].
         task: the task of the model; any task if `None`.
-        new_vision: gives the vision encoder, as the changed configuration describes it, new weights, not the folder's.
-        config_changes: fields of the configuration that get other values.
+        new_vision: initializes a new vision encoder from the changed configuration, without the folder's weights.
+        config_changes: new values of fields of the configuration.
 
     Returns:
-        The model in evaluation mode, and its processor, or else its tokenizer or image processor, or `None`.
+        The model in evaluation mode, and its processor (or else its tokenizer, its image processor, or `None`).
 
     Raises:
-        FileNotFoundError: no such folder.
-        ModelFolderError: the folder has no such model or was not written completely.
-        MissingBackboneError: the folder of a backbone that was left out of the model is not there.
-        ConfigurationError: the changes are no values of their fields.
+        FileNotFoundError: the folder does not exist.
+        ModelFolderError: the folder has no such model or is incomplete.
+        MissingBackboneError: the weights of a backbone are not in the model's folder, and the backbone is missing.
+        ConfigurationError: a changed value is invalid.
     """
     folder, saved = find_model_folder(name), load_config(name, task)
     config = changed_config(saved, config_changes)
@@ -173,9 +173,9 @@ def load_model(
                 folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
             )
         except SafetensorError as error:
-            raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); get them again.") from error
+            raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); download them again.") from error
         if model.can_generate() and not guest and Path(folder).is_dir():
-            GenerationConfig.from_pretrained(folder)  # without a file that can be read, there would be defaults
+            GenerationConfig.from_pretrained(folder)  # an unreadable file would mean defaults
         processor: Any
         if guest:
             processor = image_text_processor(folder)
@@ -193,9 +193,9 @@ def load_model(
 
 
 def auto_classes_of(config: Any) -> tuple[Any, Any]:
-    """Returns the classes that load a model, with its head if it has one, and its processor, or None without one."""
+    """Returns the classes that load a model, with its head if it has one, and its processor (None if it has none)."""
     known = getattr(type(config), "remote_classes", None)
-    if known is None:  # a model of transformers, or of another package, whose Auto class knows it
+    if known is None:  # a model of transformers, or one registered with its Auto classes
         default = "AutoModelForImageTextToText" if task_of(config) == "captioning" else "AutoModel"
         named = (config.architectures or [default])[0]
         return getattr(transformers, named, None) or getattr(transformers, default), AutoProcessor
@@ -207,7 +207,7 @@ def auto_classes_of(config: Any) -> tuple[Any, Any]:
 
 
 def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConfig:
-    """Returns the configuration with some fields changed; a ConfigurationError names a value that cannot be."""
+    """Returns the configuration with some fields changed; raises a ConfigurationError for an invalid value."""
     if not changes:
         return config
     if hasattr(config, "refuse_unknown_fields"):
@@ -220,18 +220,18 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
 
 
 def check_weights(folder: str, report: Mapping, changed: Sequence[str], but_vision: bool) -> None:
-    """Raises a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape."""
+    """Raises a ModelFolderError if weights of a loaded model are missing in its folder or have another shape."""
     names = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
     if but_vision:
         names = {name for name in names if not NAME_IN_VISION.search(name)}
     if names:
         of_changes = f" with the changed {', '.join(changed)}" if changed else ""
-        lacks = f"{len(names)} weights are missing or have another shape, {min(names)} among them"
+        lacks = f"{len(names)} weights are missing or have another shape, including {min(names)}"
         raise ModelFolderError(f"{folder} is not a complete model{of_changes}: {lacks}.")
 
 
 def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
-    """Raises a ModelFolderError for a tokenizer of another model, or without the special tokens of this one."""
+    """Raises a ModelFolderError for a tokenizer of another model, or one that lacks special tokens of this model."""
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         if getattr(config, name, None) is not None and getattr(tokenizer, name) is None:
             raise ModelFolderError(f"{folder}: tokenizer_config.json is missing or has no {name.removesuffix('_id')}.")
@@ -243,7 +243,7 @@ def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """Hides transformers' progress bars, which the weights of small models do not need, inside the `with` block."""
+    """Hides transformers' progress bars for weights inside the `with` block."""
     was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -255,7 +255,7 @@ def without_progress_bars() -> Iterator[None]:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Hides transformers' progress bars and its report on weights inside the `with` block; threads take turns."""
+    """Hides transformers' progress bars and its report on weights inside the `with` block; one thread at a time."""
     with LOADING:
         verbosity = transformers_logging.get_verbosity()
         transformers_logging.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""Inputs of the package's pipelines, read one by one and collated to batches in any worker of a loader."""
+"""Reads the inputs of the package's pipelines one by one and collates them to batches, in any loader worker."""
 
 import os
 from abc import abstractmethod
@@ -32,22 +32,22 @@ from ..models.processing_captioning import (
 
 PIXELS = ("pixel_values", "pixel_mask")
 CLIPS = ("frames", "video")
-"""Keys of clips: a list of images, or a file."""
+"""Keys of video clips: a list of images, or a file."""
 FRAME_SIDE = 160
 """Longest side in pixels of the frames in figures."""
 
 
 @dataclass
 class Item:
-    """One input, from its reading to its answers."""
+    """One input of a pipeline, and its state until it is answered."""
 
-    name: str  # in errors
+    name: str  # name in errors
     pixels: Any = None  # outputs of the image processor
     size: tuple[int, int] | None = None  # width and height of its attention maps, if requested
     image: Image.Image | None = None  # at this size
-    frames: list[Image.Image] | None = None  # of a clip, for figures of the attention, if requested
+    frames: list[Image.Image] | None = None  # frames of a clip for figures of the attention, if requested
     features: np.ndarray | None = None  # `(num_regions, visual_feature_size)`, in place of an image
-    boxes: np.ndarray | None = None  # `(num_regions, 4)` within [0, 1]; of the maps, once it is answered
+    boxes: np.ndarray | None = None  # `(num_regions, 4)` within [0, 1]; after the answer, boxes of the maps
     text: str = ""  # beginning of its caption, or the question about it
     error: Exception | None = None  # reason why it could not be read
     answers: list[dict] = field(default_factory=list)
@@ -63,27 +63,27 @@ class Batch:
 
 @dataclass
 class ItemReader:
-    """Reads inputs for the processor and configuration of a model; has no model, so that it can be sent to workers."""
+    """Reads inputs for the processor and configuration of a model; without the model, so it can be sent to workers."""
 
     mask_name: ClassVar[str] = "attention_mask"  # the model's name for the mask of regions
     takes_only_images: ClassVar[bool] = False
 
     processor: Any
     config: Any
-    text: str = ""  # of inputs without one
+    text: str = ""  # text of inputs without one
     with_maps: bool = False
-    attention_side: int | None = None  # longest side of maps
+    attention_side: int | None = None  # longest side of attention maps
 
     def try_to_read(self, source: Any, index: int | None = None) -> Item:
-        """Reads an input, or takes the error that reading it from a dataset gave; keeps an error in the item."""
-        if isinstance(source, Item):  # of a caller that read it before, to hold no image
+        """Reads an input; an error, also one from reading a dataset, is kept in the item."""
+        if isinstance(source, Item):  # the caller has read it already, so as not to keep the image
             return source
         name = "the image" if index is None else f"image {index}"
         try:
             if isinstance(source, Exception):
                 raise source
             return self.read(source, name)
-        except Exception as error:  # each image processor and dataset has its own
+        except Exception as error:  # image processors and datasets raise many types
             is_named = isinstance(error, ValueError) and name[1:] in str(error)
             unread = ImageError(f"{name.capitalize()} cannot be read: {one_sentence(error)}.")
             return Item(name, error=error if is_named else unread)
@@ -91,7 +91,7 @@ class ItemReader:
     def read(self, source: Any, name: str) -> Item:
         given = source if isinstance(source, Mapping) else {"image": source}
         if {"bytes", "path"} & given.keys() and not {"image", "visual_features", *CLIPS} & given.keys():
-            given = {"image": source}  # an image of `datasets` that is not decoded
+            given = {"image": source}  # an undecoded image of `datasets`
         item = Item(name, text=self.text_of(given, name))
         vision = getattr(self.config, "vision_config", None)
         takes_images = self.takes_only_images or vision is not None
@@ -104,12 +104,12 @@ class ItemReader:
         else:
             if not takes_images:
                 raise ValueError(
-                    f"This model reads no images, so not {name}, but visual_features and visual_boxes, as a dataset of "
-                    "features has them (--data); hf-ngsan attach-vision gives it a vision encoder."
+                    f"This model cannot read {name}: it needs visual_features and visual_boxes, as in a dataset of "
+                    "features (--data), instead of images; hf-ngsan attach-vision adds a vision encoder."
                 )
             got = f"a mapping with {sorted(source)}" if isinstance(source, Mapping) else type(source).__name__
             raise ValueError(
-                f"This model takes images, or mappings with visual_features and visual_boxes; for {name} it got {got}."
+                f"This model accepts images, or mappings with visual_features and visual_boxes; {name} is {got}."
             )
         return item
 
@@ -119,15 +119,15 @@ class ItemReader:
         return text
 
     def check_prefix(self, text: Any, name: str) -> None:
-        """Raises a ValueError for the beginning of a caption with unknown words, or too long for the captioner."""
+        """Raises a ValueError if the beginning of a caption has unknown words or is too long for the captioner."""
         check_text(text, name)
         longest = getattr(self.config.get_text_config(decoder=True), "max_position_embeddings", None)
-        if longest and self.number_of_words(text) >= longest:  # the start token is one more
-            raise ValueError(f"{name} is longer than what this captioner continues: {longest - 1} words.")
+        if longest and self.number_of_words(text) >= longest:  # the start token is an additional one
+            raise ValueError(f"{name} is too long: this captioner can continue at most {longest - 1} words.")
         unknown = self.processor.unknown_words(text) if hasattr(self.processor, "unknown_words") else ()
         if unknown:
             shown = ", ".join(f"{word!r:.40}" for word in unknown[:5])
-            raise ValueError(f"{name} has words that this captioner does not know: {shown}.")
+            raise ValueError(f"{name} has words outside of the captioner's vocabulary: {shown}.")
 
     def number_of_words(self, text: str) -> int:
         with TOKENIZING:
@@ -145,7 +145,7 @@ class ItemReader:
             item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.features), item.name)
         elif getattr(self.config, "needs_boxes", False):
-            raise ValueError(f"visual_boxes are missing for {item.name}; this model cannot do without geometry.")
+            raise ValueError(f"visual_boxes are missing for {item.name}; this model needs geometry.")
         if self.with_maps and source.get("image") is not None:
             self.prepare_maps(item, load_image(source["image"], item.name))
 
@@ -160,7 +160,7 @@ class ItemReader:
     def read_image(self, item: Item, source: Mapping) -> None:
         image_processor = self.processor.image_processor
         if image_processor is None:
-            raise ValueError("The processor has no image processor; make it with image_processor=...")
+            raise ValueError("The processor has no image processor; create it with image_processor=...")
         least_side = None if self.with_maps else least_side_of(image_processor)
         image = load_image(source["image"], item.name, least_side)
         if (boxes := source.get("boxes")) is not None:
@@ -186,16 +186,16 @@ class ItemReader:
             item.size = item.image.size
 
     def stream(self, inputs: Iterable, batch_size: int) -> Iterator[Batch]:
-        """Reads the inputs of an iterator, only as many as a batch needs."""
+        """Reads the inputs of an iterator, no more than one batch at a time."""
         items = (self.try_to_read(source, index) for index, source in enumerate(inputs))
         while batch := list(islice(items, batch_size)):
             yield self.collate(batch)
 
     def collate(self, items: list[Item]) -> Batch:
-        """Makes the model inputs of the items that could be read."""
+        """Makes model inputs from the items that could be read."""
         groups = [*self.grouped([item for item in items if item.error is None])]
         for item in items:
-            item.pixels = item.features = None  # workers need not send them
+            item.pixels = item.features = None  # workers do not need to send them
         return Batch(items, groups)
 
     def grouped(self, items: list[Item]) -> Iterator[tuple[list[Item], BatchFeature]]:
@@ -220,7 +220,7 @@ class ItemReader:
 
 
 class QuestionReader(ItemReader):
-    """Reads inputs with a question; `text` is the question of inputs without one."""
+    """Reads inputs with a question; `text` is the question for inputs without one."""
 
     mask_name = "visual_attention_mask"
 
@@ -228,13 +228,13 @@ class QuestionReader(ItemReader):
         question = source.get("question") or self.text
         check_text(question, f"The question about {name}")
         if self.number_of_words(question) == 0:
-            raise ValueError(f"There are no words in the question about {name}, {question!r:.60}; give question=...")
+            raise ValueError(f"The question about {name} has no words: {question!r:.60}; give question=...")
         return question
 
 
 @dataclass
 class GuestReader(ItemReader):
-    """Reads images, and makes the inputs of each by itself: processors differ in how they make a batch."""
+    """Reads images, and processes each of them separately, because processors differ in how they make batches."""
 
     takes_only_images = True
 
@@ -251,13 +251,13 @@ class GuestReader(ItemReader):
 def check_text(text: Any, name: str) -> None:
     if not isinstance(text, str):
         raise ValueError(f"{name} is {type(text).__name__}, not a string.")
-    text.encode()  # half a character, which no tokenizer can read, is a ValueError
+    text.encode()  # a lone surrogate is a ValueError; no tokenizer can read it
 
 
 def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Joins `pixel_values` `(1, C, height, width)` of images, padded by 0 with a `pixel_mask` `(B, height, width)`."""
+    """Joins `pixel_values` `(1, C, height, width)` of images, padded with 0; adds `pixel_mask` `(B, height, width)`."""
     pixels = [image["pixel_values"] for image in images]
-    if pixels[0].ndim == 5:  # of clips `(1, T, C, height, width)`
+    if pixels[0].ndim == 5:  # clips `(1, T, C, height, width)`
         return pad_clips([clip[0] for clip in pixels])
     if len({image.shape for image in pixels}) == 1 and not any("pixel_mask" in image for image in images):
         return {"pixel_values": torch.cat(pixels)}
@@ -273,7 +273,7 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
 
 
 class Items(Dataset):
-    """Inputs with indices as items, which several workers can read."""
+    """A dataset of items from indexed inputs, for several workers."""
 
     def __init__(self, inputs: Any, reader: ItemReader) -> None:
         self.inputs, self.reader = inputs, reader
@@ -290,9 +290,9 @@ class Items(Dataset):
 
 
 def streamable(inputs: Any) -> Any:
-    """Returns inputs in a form that a pipeline distinguishes: one input, a list, a generator or a dataset of torch.
+    """Returns inputs in a form that pipelines distinguish: one input, a list, a generator or a torch dataset.
 
-    Only sequences and datasets are indexed; other collections, such as a series of pandas, are iterated once.
+    Only sequences and datasets are indexed; other collections, such as a pandas series, are iterated once.
     """
     if isinstance(inputs, (np.ndarray, torch.Tensor)):
         return list(inputs) if inputs.ndim == 4 else inputs
@@ -308,9 +308,9 @@ def streamable(inputs: Any) -> Any:
 
 
 class ItemPipeline(ImageToTextPipeline):
-    """A pipeline whose inputs are read, collated and answered as items, some of which may have failed."""
+    """A pipeline that reads, collates and answers its inputs as items; some items may have failed."""
 
-    text_key: ClassVar[str] = "generated_text"  # of an answer, which is None for an input that was skipped
+    text_key: ClassVar[str] = "generated_text"  # key of an answer; its value is None for a skipped input
     text_argument: ClassVar[str] = "text"
     reader_class: ClassVar[type[ItemReader]] = ItemReader
 
@@ -331,7 +331,7 @@ class ItemPipeline(ImageToTextPipeline):
 
     @abstractmethod
     def answer(self, items: list[Item], inputs: BatchFeature, **options: Any) -> list[dict]:
-        """Returns the answers for items that have the same kinds of inputs, as many for each, one after the other."""
+        """Returns the answers of items with the same kinds of inputs; each item has the same number of answers."""
 
     def _forward(self, batch: Batch, on_error: str = "raise", **options: Any) -> list[Item]:  # type: ignore[override]
         if on_error not in ("raise", "skip"):
@@ -348,9 +348,9 @@ class ItemPipeline(ImageToTextPipeline):
         return batch.items
 
     def with_visual_tokens(self, inputs: BatchFeature) -> tuple[BatchFeature, dict[str, Any]]:
-        """Replaces pixels by visual tokens, once for answers and attention; returns the pixels too.
+        """Replaces pixels by visual tokens, computed once for answers and attention; also returns the pixels.
 
-        Members of an ensemble make their own tokens.
+        Members of an ensemble compute their tokens themselves.
         """
         if "pixel_values" not in inputs or not hasattr(self.model, "model"):
             return inputs, {}
@@ -363,7 +363,7 @@ class ItemPipeline(ImageToTextPipeline):
         return BatchFeature(rest | seen), pixels
 
     def place_maps(self, items: list[Item], inputs: BatchFeature) -> None:
-        """Gives items that get attention maps the boxes of their real regions; others get none."""
+        """Sets the boxes of items with attention maps to those of their real regions, and removes other boxes."""
         for row, item in enumerate(items):
             item.boxes = None
             if item.size is not None and inputs.get("visual_boxes") is not None:
@@ -371,7 +371,7 @@ class ItemPipeline(ImageToTextPipeline):
                 item.boxes = inputs["visual_boxes"][row][is_real].float().cpu().numpy()
 
     def postprocess(self, item: Item, **postprocess_parameters: Any) -> list[dict]:  # type: ignore[override]
-        """Turns attention weights into maps: one input at a time in the calling process, since maps are large."""
+        """Turns attention weights into maps, one input at a time in the calling process, because maps are large."""
         if item.frames is not None:
             return [{**answer, "frames": item.frames} for answer in item.answers]
         answers = [{**answer} for answer in item.answers]

@@ -1,4 +1,4 @@
-"""Pipelines of `pipeline()` while this package is imported: its own for its own models, else transformers'."""
+"""Classes behind `pipeline()` while this package is imported: for this package's models, and transformers' others."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -20,35 +20,35 @@ from .pipeline_inputs import GuestReader, Item, ItemPipeline, QuestionReader
 class CaptioningPipeline(ItemPipeline):
     r"""Captions images.
 
-    With a vision encoder the captioner takes images of any kind that
-    [`~hf_ngsan.models.image_processing_captioning.load_image`] reads, or mappings with `image` and, if wanted,
-    `visual_boxes` `(num_regions, 4)`, or `boxes` in pixels, and `text`. Every captioner takes mappings with
-    `visual_features` `(num_regions, visual_feature_size)` and, with geometry, `visual_boxes` `(num_regions, 4)`. A row
-    of a dataset is such a mapping. Lists, other collections, generators, columns and datasets work as well;
-    `batch_size=` decides how many are captioned together, and `num_workers=` processes read images ahead (none for a
+    A captioner with a vision encoder accepts images of any kind that
+    [`~hf_ngsan.models.image_processing_captioning.load_image`] reads, or mappings with `image` and optionally
+    `visual_boxes` `(num_regions, 4)` or `boxes` in pixels, and `text`. Every captioner accepts mappings with
+    `visual_features` `(num_regions, visual_feature_size)` and, for geometry, `visual_boxes` `(num_regions, 4)`; a row
+    of a dataset is such a mapping. Lists, other collections, generators, columns and datasets work as well.
+    `batch_size=` sets the number of images per batch, and `num_workers=` processes read images ahead (except from a
     generator).
 
     Call arguments:
         inputs, or images: one input or several.
-        text (`str`, *optional*): beginning of every caption; an input's own `"text"` has priority.
+        text (`str`, *optional*): beginning of every caption; `"text"` of an input has priority.
         return_attention (`bool`, defaults to `False`): return the attention of each word.
         return_visualness (`bool`, defaults to `False`): return how much each word depends on the image, for a captioner
             with adaptive attention (RSTNet).
-        return_scores (`bool`, defaults to `False`): return how likely the captioner finds each caption and its words.
-        return_confidence (`bool` or `"quick"`, defaults to `False`): return how probable it is that each caption is
-            right, and whether its image is unlike the training images, for a captioner that is calibrated (`hf-ngsan
-            calibrate`); `"quick"` by the captioner alone, without its dual encoder.
-        attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
-        on_error (`str`, defaults to `"raise"`): at an input that cannot be read `"raise"` an error that names it by its
-            index, or `"skip"` it and continue. Nothing can continue after an error of an iterator itself: let a
-            streamed dataset give its images undecoded (`datasets.Image(decode=False)`) to skip damaged ones.
+        return_scores (`bool`, defaults to `False`): return log-probabilities of each caption and its words.
+        return_confidence (`bool` or `"quick"`, defaults to `False`): return the probability that each caption is right,
+            and whether its image is unlike the training images; the captioner must be calibrated (`hf-ngsan
+            calibrate`). `"quick"` uses the captioner only, without its dual encoder.
+        attention_side (`int`, *optional*): longest side of the maps in pixels; that of the image if `None`.
+        on_error (`str`, defaults to `"raise"`): for an input that cannot be read, `"raise"` an error with its index, or
+            `"skip"` it and continue. An error of the iterator itself always ends the call: to skip damaged images of a
+            streamed dataset, leave its images undecoded (`datasets.Image(decode=False)`).
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
-        required_words, num_beam_groups, penalty_alpha, ...: further searches (see [`~hf_ngsan.models.decoding`]).
+        required_words, num_beam_groups, ...: further searches (see [`~hf_ngsan.models.decoding`]).
 
     Returns:
-        For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list (for
-        a generator, a column or a dataset an iterator) of such lists. For an input that was skipped the list is
-        `[{"generated_text": None, "error": str}]`. What was asked for is beside the text:
+        For one input, a list of `{"generated_text": str}`, one for each returned sequence; for several inputs, a list
+        of such lists (for a generator, a column or a dataset, an iterator). For a skipped input, the list is
+        `[{"generated_text": None, "error": str}]`. On request, each dictionary also has:
 
         - `"words"`, the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
           [`~hf_ngsan.models.attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an
@@ -59,11 +59,11 @@ class CaptioningPipeline(ItemPipeline):
         - `"confidence"` in [0, 1], and `"unlike_training"`
 
     Raises:
-        ValueError: an input that is no image and no such mapping, whose arrays do not fit, or whose text has words that
-            the captioner does not know; attention or boxes of images from which the image processor cuts something.
+        ValueError: an input is neither an image nor such a mapping, its arrays have wrong shapes, or its text has words
+            outside of the vocabulary; or attention or boxes are used with an image processor that crops images.
     """
 
-    # Those that are there: checkpoints of transformers may have a tokenizer and an image processor in place of both.
+    # Loaded if available: checkpoints of transformers may have a tokenizer and an image processor but no processor.
     _load_processor: Any = None
     _load_tokenizer: Any = None
     _load_image_processor: Any = None
@@ -125,8 +125,8 @@ class CaptioningPipeline(ItemPipeline):
 
     @cached_property
     def confidence(self) -> Any:
-        """The judge of captions, loaded when it is first asked."""
-        from .confidence import Confidence  # few need it
+        """The judge of captions, loaded on first use."""
+        from .confidence import Confidence  # slow to import, rarely needed
 
         return Confidence(self.model.name_or_path, self.device)
 
@@ -137,7 +137,7 @@ def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:
 
 
 class GuestCaptioningPipeline(CaptioningPipeline):
-    """Captions images with a captioner of transformers, as its own `generate` does; `text` may be its prompt."""
+    """Captions images with a captioner of transformers and its `generate`; `text` may be a prompt."""
 
     def __init__(
         self, model: Any, *, processor: Any = None, tokenizer: Any = None, image_processor: Any = None, **kwargs: Any
@@ -164,11 +164,11 @@ class GuestCaptioningPipeline(CaptioningPipeline):
         return answers
 
 
-ImageToTextPipeline = CaptioningPipeline  # its public name before, kept for a release
+ImageToTextPipeline = CaptioningPipeline  # its former public name, kept for a release
 
 
 class ImageTextToTextPipeline(StockPipeline):
-    """Makes a [`CaptioningPipeline`] for this package's captioners, and transformers' own for every other model."""
+    """Makes a [`CaptioningPipeline`] for captioners of this package, and transformers' pipeline for other models."""
 
     def __new__(cls, model: Any, **kwargs: Any) -> Any:
         is_own = model.config.model_type in own_model_types("captioning")
@@ -178,26 +178,26 @@ class ImageTextToTextPipeline(StockPipeline):
 class VisualQuestionAnsweringPipeline(ItemPipeline):
     r"""Answers questions about images.
 
-    Inputs are those of [`CaptioningPipeline`]: mappings with a `question` too, or any with `question=`.
+    Inputs are those of [`CaptioningPipeline`], with a key `question` or the argument `question=`.
 
     Call arguments:
         inputs, or image: one input or several.
-        question (`str`, *optional*): the question about all inputs; an input's own has priority.
+        question (`str`, *optional*): question about all inputs; the question of an input has priority.
         top_k (`int`, defaults to 5): maximal number of answers.
-        return_attention (`bool`, defaults to `False`): return the regions to which each word of the question matters.
+        return_attention (`bool`, defaults to `False`): return the attention of regions to each word of the question.
         attention_side, on_error: see [`CaptioningPipeline`].
 
     Returns:
-        For an input a list of `{"answer": str, "score": float}`, the best first, each score between 0 and 1 on its own;
-        for several inputs a list (for a generator, a column or a dataset an iterator) of such lists. For an input that
-        was skipped the list is `[{"answer": None, "error": str}]`.
+        For one input, a list of `{"answer": str, "score": float}`, the best first; each score is a separate probability
+        (sigmoid). For several inputs, a list of such lists (for a generator, a column or a dataset, an iterator). For a
+        skipped input, the list is `[{"answer": None, "error": str}]`.
 
-        With `return_attention` the first answer has also `"words"`, the T words of the question; their `"attention"`,
+        With `return_attention`, the first answer also has `"words"`, the T words of the question; their `"attention"`,
         float32 maps `(T, height, width)`, or weights `(T, num_regions)` for features without an image or boxes; and
-        `"answer_attention"` `(height, width)` or `(num_regions,)`, that of the answer.
+        `"answer_attention"`, `(height, width)` or `(num_regions,)`, the attention of the answer.
 
     Raises:
-        ValueError: an input that is no image and no such mapping, whose arrays do not fit, or without a question.
+        ValueError: an input is neither an image nor such a mapping, has arrays of wrong shapes, or has no question.
     """
 
     text_key = "answer"

@@ -1,7 +1,7 @@
 """Provenance of features: checksums of the backbone's weights and configuration and of the preprocessing.
 
-Features of different backbones do not mix. An extraction records the provenance, rows keep it in the description of
-their dataset, and a captioner in its configuration.
+Features of different backbones cannot be mixed. An extraction records the provenance in the description of the dataset,
+and a captioner has it in its configuration.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ SETTINGS = {
     "boxes": ("num_regions", "score_threshold", "with_whole_image", "grid_size"),
     "regions": ("num_regions", "score_threshold", "suppression_threshold", "region_features", "grid_size"),
 }
-"""Settings in the checksum of the configuration beside the backbone, by kind."""
+"""Settings other than the backbone that are part of the checksum of the configuration, by kind."""
 CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}
 WITHOUT_EFFECT = {
     *("_name_or_path", "architectures", "auto_map", "custom_pipelines", "dtype", "feature_extractor_type", "frozen"),
@@ -34,15 +34,15 @@ WITHOUT_EFFECT = {
 
 
 def vision_provenance(model: "PreTrainedModel", image_processor: "BaseImageProcessor") -> dict:
-    """Returns the provenance of the features of a [`VisionModel`], the same wherever it was loaded from.
+    """Returns the provenance of the features of a [`VisionModel`]; it does not depend on the origin of its files.
 
-    These are `kind`, `backbone_type`, `feature_size`, the settings (`None` for another kind), and `checksums` (SHA-256)
-    of the `weights`, the `config` and the `preprocessing`.
+    The keys are `kind`, `backbone_type`, `feature_size`, the settings (`None` if the kind does not have them), and
+    `checksums` (SHA-256) of the `weights`, the `config` and the `preprocessing`.
     """
     config = model.config
     own_settings = {name: getattr(config, name) for name in SETTINGS[config.kind]}
     backbone = backbone_settings(config.backbone_config)
-    if config.kind != "regions":  # a backbone that was a classifier's still names its classes
+    if config.kind != "regions":  # the configuration of a former classifier still has its class names
         backbone = {name: value for name, value in backbone.items() if name not in ("id2label", "label2id")}
     return {
         "kind": config.kind,
@@ -59,7 +59,7 @@ def vision_provenance(model: "PreTrainedModel", image_processor: "BaseImageProce
 
 
 def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
-    """Describes how the second provenance differs: "another grid size ([3, 3], not [7, 7])"; None if it does not."""
+    """Describes the first difference, such as "another grid size ([3, 3], not [7, 7])"; None if there is none."""
     for key, words in CHECKSUMS.items():
         if recorded["checksums"][key] != current["checksums"][key]:
             for name in SETTINGS.get(current["kind"], ()) if key == "config" else ():
@@ -92,7 +92,7 @@ def backbone_settings(config: "PreTrainedConfig") -> dict:
 
 
 def unusual_settings(configured: "PreTrainedConfig | BaseImageProcessor") -> dict:
-    """Returns the settings that differ from their defaults; a later version with more settings returns the same."""
+    """Returns the settings that differ from their defaults; new settings of later versions do not change the result."""
     return with_effect(differing(configured.to_dict(), type(configured)().to_dict()))
 
 
@@ -112,7 +112,7 @@ def settings_checksum(settings: Mapping) -> str:
 
 
 def with_effect(value: Any) -> Any:
-    """Returns settings as they are compared: without those that have no effect, tuples as lists, 1 as 1.0."""
+    """Returns settings in a comparable form: without those that have no effect, tuples as lists, 1 as 1.0."""
     if isinstance(value, Mapping):
         return {str(key): with_effect(item) for key, item in value.items() if key not in WITHOUT_EFFECT}
     if isinstance(value, list | tuple):
@@ -121,23 +121,23 @@ def with_effect(value: Any) -> Any:
 
 
 def described(provenance: Mapping) -> dict:
-    """Returns the part of a provenance that models keep, and rows, as JSON in the description of their dataset."""
+    """Returns the part of a provenance that is stored in models and, as JSON, in the description of datasets."""
     names = (*FIELDS, *SETTINGS.get(provenance["kind"], ()), "dtype")
     return {name: provenance[name] for name in names if name in provenance}
 
 
 def features_provenance(rows: "Dataset", data: str) -> dict | None:
-    """Returns the provenance in the description of a dataset; None if it is unknown, an error if there are several."""
+    """Returns the provenance in the description of a dataset; None if unknown; raises a ValueError for several."""
     provenances: list[dict] = []
     for part in (rows.info.description or "").split("\n\n"):  # `concatenate_datasets` joins them
-        with suppress(ValueError, RecursionError):  # words, or brackets by the thousand
+        with suppress(ValueError, RecursionError):  # plain words, or thousands of brackets
             provenance = json.loads(part)
             checksums = [known["checksums"] for known in provenances]
             if is_provenance(provenance) and provenance["checksums"] not in checksums:
                 provenances.append(described(provenance))
     if len(provenances) > 1:
         kinds = f"{len(provenances)} backbones or preprocessings"
-        raise ValueError(f"{data} holds features of {kinds}, which do not mix; extract all of them with one.")
+        raise ValueError(f"{data} has features of {kinds}, which cannot be mixed; extract all features with one.")
     return provenances[0] if provenances else None
 
 
@@ -146,25 +146,25 @@ def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def check_provenance(model: "PreTrainedModel", processor: "ProcessorMixin", rows: "Dataset", data: str) -> None:
-    """Raises a ValueError if features are known to be others than a captioner was trained on, or computes."""
+    """Raises a ValueError if features differ from those that a captioner was trained on or computes."""
     from transformers import PreTrainedModel
 
     provenance = features_provenance(rows, data)
-    origins = {"those the model was trained on have": model.config.features_provenance}
+    origins = {"the training features of the model": model.config.features_provenance}
     vision, image_processor = model.base_model.vision, processor.image_processor
     if provenance is not None and isinstance(vision, PreTrainedModel) and image_processor is not None:
-        origins["the model's vision encoder has"] = vision_provenance(vision, image_processor)
-    for whose, own in origins.items():
-        if provenance and is_provenance(own) and (difference := provenance_difference(own, provenance)):
+        origins["the vision encoder of the model"] = vision_provenance(vision, image_processor)
+    for origin, expected in origins.items():
+        if provenance and is_provenance(expected) and (difference := provenance_difference(expected, provenance)):
             raise ValueError(
-                f"The features of {data} ({provenance['backbone_type']}) were made with {difference} than {whose} "
-                f"({own['backbone_type']}); features of different backbones do not mix: extract them with that "
-                "backbone and its preprocessing, or train a model on these."
+                f"The features of {data} ({provenance['backbone_type']}) were made with {difference} than {origin} "
+                f"({expected['backbone_type']}); features of different backbones cannot be mixed: extract them with "
+                "that backbone and preprocessing, or train a model on these features."
             )
 
 
 def remember_features(model: "PreTrainedModel", rows: "Dataset", data: str) -> None:
-    """Writes the provenance of the training features, if there are any, into a captioner's configuration."""
+    """Writes the provenance of the training features, if known, into the configuration of a captioner."""
     if "visual_features" not in rows.column_names:
         model.config.features_provenance = None
     else:
@@ -172,9 +172,9 @@ def remember_features(model: "PreTrainedModel", rows: "Dataset", data: str) -> N
 
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
-    """Returns the versions of those packages that are installed."""
+    """Returns the versions of the installed ones among these packages."""
     versions = {}
     for name in names:
-        with suppress(PackageNotFoundError):  # such as hf-ngsan itself in a checkout that is not installed
+        with suppress(PackageNotFoundError):  # such as hf-ngsan in a checkout that is not installed
             versions[name] = version(name)
     return versions

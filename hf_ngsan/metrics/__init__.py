@@ -1,6 +1,6 @@
 """Caption and retrieval metrics: equal to the official COCO evaluation, without Java.
 
-Importing this package imports nothing heavy; each name is loaded when it is first used.
+Importing this package is quick; each name is imported on first use.
 """
 
 from lazy_loader import attach_stub

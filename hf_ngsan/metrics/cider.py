@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 SIGMA = 6.0  # width of the Gaussian length penalty of CIDEr-D (section 5 of the paper)
 FACTOR = 10.0
-"""Of both variants: eq. 4 of the paper has it for CIDEr-D, and the public code of its authors for CIDEr as well."""
+"""Factor of both variants: eq. 4 of the paper has it for CIDEr-D; the authors' public code also has it for CIDEr."""
 
 
 class DocumentFrequency:
     """Document frequencies of all n-grams of order 1 to 4; a document is an image with all its captions.
 
-    `from_captions` counts those of the training captions. Words are either text (for `CiderD`, `Cider`,
+    `from_captions` counts them in the training captions. Words are either text (for `CiderD`, `Cider`,
     `CaptionMetrics`) or token ids (for `CiderDReward`).
 
     Attributes:
         parents, words, counts: for each order int64 `(D,)`, see [`NGramLevel`]; `counts` are numbers of images.
-        num_documents (`int`): number of images counted; its logarithm is the weight of an n-gram nobody used.
-        vocabulary (`tuple[str]` or `None`): the words, or `None` where the words are token ids.
-        eos_token_id (`int` or `None`): token ids only: sequences end with the first such token.
-        ignored_token_ids (`tuple[int]`): token ids only: tokens left out everywhere (start, padding).
+        num_documents (`int`): number of images counted; its logarithm is the weight of an unseen n-gram.
+        vocabulary (`tuple[str]` or `None`): the words, or `None` if the words are token ids.
+        eos_token_id (`int` or `None`): for token ids: sequences end with the first such token.
+        ignored_token_ids (`tuple[int]`): for token ids: tokens that are always left out (start, padding).
 
     Example:
 
@@ -65,7 +65,7 @@ class DocumentFrequency:
         eos_token_id: int | None = None,
         ignored_token_ids: Iterable[int] = (),
     ) -> None:
-        """Counts documents from the n-grams and the image of each sequence (non-decreasing); see `from_captions`."""
+        """Counts documents from n-grams and the (non-decreasing) image of each sequence; see `from_captions`."""
         self.num_documents = int(starts_of_runs(images).sum())
         check_num_documents(self.num_documents)
         self.parents, self.words = [level.parents for level in levels], [level.words for level in levels]
@@ -83,14 +83,14 @@ class DocumentFrequency:
         eos_token_id: int | None = None,
         ignored_token_ids: Sequence[int] = (),
     ) -> DocumentFrequency:
-        """Counts the n-grams of a corpus of two images or more.
+        """Counts the n-grams of a corpus of at least two images.
 
         Args:
-            captions: for each image the list of its captions. A caption is a string, or a sequence of token ids (list,
-                array or tensor; negative ids are padding and left out).
-            tokenizer: makes words of strings; see [`CaptionMetric`].
-            eos_token_id: token ids only: the end token. It is counted, everything after it is not.
-            ignored_token_ids: token ids only: tokens to leave out, such as the start token.
+            captions: list of captions for each image. A caption is a string, or a sequence of token ids (list, array or
+                tensor; negative ids are padding and are left out).
+            tokenizer: splits strings into words; see [`CaptionMetric`].
+            eos_token_id: for token ids: the end token. It is counted; later tokens are not.
+            ignored_token_ids: for token ids: tokens to leave out, such as the start token.
         """
         rows = []
         for row, image in enumerate(captions):
@@ -109,7 +109,7 @@ class DocumentFrequency:
         return cls(levels, images, None, eos_token_id, ignored_token_ids)
 
     def to_dict(self) -> dict[tuple[str | int, ...], int]:
-        """Returns all frequencies as `{(word, ...): number of images}`, for looking at them."""
+        """Returns all frequencies as `{(word, ...): number of images}`, for inspection."""
         frequencies: dict[tuple[str | int, ...], int] = {}
         above: list[tuple[str | int, ...]] = [()]
         for parents, words, counts in zip(self.parents, self.words, self.counts, strict=True):
@@ -120,14 +120,14 @@ class DocumentFrequency:
         return frequencies
 
     def log_frequencies(self, levels: Sequence[NGramLevel], vocabulary: Sequence[str] | None = None) -> np.ndarray:
-        """Returns the natural logarithm of each n-gram's frequency, 0 for one never seen, as if it were seen once.
+        """Returns the natural logarithm of each n-gram's frequency; 0 for unseen n-grams, as if they were seen once.
 
-        float64, the n-grams of all levels one after another; `vocabulary` has the words of n-grams of text.
+        The result is float64, for the n-grams of all levels concatenated; `vocabulary` has the words of text n-grams.
         """
         word_ids = None
         if vocabulary is not None:
             if self.vocabulary is None:
-                raise ValueError("These document frequencies were counted on token ids; text needs some of text.")
+                raise ValueError("These document frequencies were counted on token ids; text needs those of words.")
             known_words = {word: index for index, word in enumerate(self.vocabulary)}
             word_ids = np.array([known_words.get(word, -1) for word in vocabulary], dtype=np.int64)
         above, frequencies = np.zeros(1, dtype=np.int64), []
@@ -145,10 +145,10 @@ class DocumentFrequency:
 
 
 def check_num_documents(num_documents: int) -> None:
-    """Raises a ValueError where document frequencies would weigh nothing."""
+    """Raises a ValueError if all weights from document frequencies would be 0."""
     if num_documents < 2:
         remedy = "score more images together, or pass document_frequency=DocumentFrequency.from_captions(...)"
-        raise ValueError(f"CIDEr weighs n-grams by two images or more, not {num_documents}; {remedy}.")
+        raise ValueError(f"CIDEr needs document frequencies of at least two images, not {num_documents}; {remedy}.")
 
 
 def cider_scores(
@@ -159,20 +159,20 @@ def cider_scores(
 ) -> np.ndarray:
     """Returns the score from 0 to 10 of each candidate, float64 `(candidates,)`; see [`CiderD`] and [`Cider`].
 
-    `log_frequencies`, float64 `(groups.num_ngrams,)`, has the logarithm of each n-gram's frequency in `num_documents`.
+    `log_frequencies`, float64 `(groups.num_ngrams,)`, are the logarithms of the frequencies in `num_documents`.
     """
     weights = groups.counts * (np.log(float(num_documents)) - log_frequencies)[groups.ngrams]
     vectors = groups.sequences * ORDER + groups.orders
     norms = np.sqrt(np.bincount(vectors, weights=weights**2, minlength=len(groups.images) * ORDER)).reshape(-1, ORDER)
 
-    # Every candidate makes a pair with each reference of its image.
+    # Every candidate is paired with each reference of its image.
     candidate_images, reference_images = groups.images[groups.candidates], groups.images[groups.references]
     number_of_image = np.bincount(reference_images, minlength=int(candidate_images.max(initial=-1)) + 1)
     first_of_image = np.cumsum(number_of_image) - number_of_image
     number = number_of_image[candidate_images]
     pair_candidate, reference = expand_ranges(first_of_image[candidate_images], number)
     pair_candidate_sequence, pair_reference_sequence = groups.candidates[pair_candidate], groups.references[reference]
-    # References of an image are numbered in a row, so a pair is found from the candidate and the reference's number.
+    # References of an image have consecutive numbers, so the candidate and the reference's number determine the pair.
     pair_base = np.empty(len(groups.images), dtype=np.int64)
     pair_base[groups.candidates] = np.cumsum(number) - number - groups.references[first_of_image[candidate_images]]
 
@@ -196,7 +196,7 @@ def cider_scores(
 
 @dataclass(frozen=True)
 class PreparedReferences:
-    """References, cut, image by image; int64 `(images,)`: the first caption of each image, and its captions' number."""
+    """Truncated references, image by image; int64 `(images,)`: index of the first caption, and number of captions."""
 
     captions: WordSequences
     first: np.ndarray
@@ -209,12 +209,12 @@ class PreparedReferences:
 class CiderDReward:
     """The reward of self-critical training (Rennie et al., CVPR 2017): CIDEr-D of each sampled caption.
 
-    It works on token ids and never on text, so document frequencies, references and candidates must come from one
-    tokenizer. A caption reaches up to its first end token, which counts; what follows does not.
+    It works on token ids, not on text, so document frequencies, references and candidates must come from the same
+    tokenizer. A caption ends with its first end token, which counts; later tokens do not.
 
     Args:
-        document_frequency: counted on token ids of the training captions, with their end tokens. Captions end with its
-            end token, and the tokens that it ignores and negative ids are left out.
+        document_frequency: counted on token ids of the training captions, with their end tokens. It defines the end
+            token and the ignored tokens; negative ids are also left out.
 
     Raises:
         ValueError: the document frequencies were counted on text.
@@ -226,7 +226,7 @@ class CiderDReward:
     >>> from hf_ngsan.metrics import CiderDReward, DocumentFrequency
     >>> train = [[[5, 6, 7, 2]], [[5, 8, 9, 2]], [[6, 9, 4, 2]]]  # captions by image, 2 ends a caption
     >>> reward = CiderDReward(DocumentFrequency.from_captions(train, eos_token_id=2))
-    >>> references = reward.prepare(train[:2])  # once; then for every batch:
+    >>> references = reward.prepare(train[:2])  # once, then for every batch:
     >>> candidates = torch.tensor([[5, 6, 7, 2], [9, 9, 2, 0], [5, 8, 9, 2], [8, 2, 0, 0]])  # two an image
     >>> reward(candidates, references).round(decimals=2)
     tensor([10.0000,  0.0000, 10.0000,  2.1000], dtype=torch.float64)
@@ -236,13 +236,13 @@ class CiderDReward:
 
     def __init__(self, document_frequency: DocumentFrequency) -> None:
         if document_frequency.vocabulary is not None:
-            raise ValueError("CiderDReward needs document frequencies counted on token ids, and these are of text.")
+            raise ValueError("CiderDReward needs document frequencies counted on token ids; these are of text.")
         self.document_frequency = document_frequency
         self.eos_token_id = document_frequency.eos_token_id
         self.ignored_token_ids = document_frequency.ignored_token_ids
 
     def prepare(self, references: Iterable[Iterable[TokenIds]]) -> PreparedReferences:
-        """Prepares the captions of each image, token ids as lists, arrays or tensors, so that it is done once."""
+        """Prepares the captions of each image (token ids as lists, arrays or tensors) for repeated use."""
         images = [list(image) for image in references]
         for row, image in enumerate(images):
             if not image:
@@ -261,9 +261,9 @@ class CiderDReward:
 
         Args:
             candidate_ids (`torch.Tensor` of shape `(R, T)`): token ids.
-            references: the result of `prepare`, or the references of each of B images, to be prepared now.
-            image_indices: `(R,)`, the image of each candidate, counted in `references`. Without it R must be a multiple
-                of B, and the candidates of an image stand next to each other, as `generate` returns them.
+            references: the result of `prepare`, or the unprepared references of B images.
+            image_indices: `(R,)`, the index in `references` of each candidate's image. Without it, R must be a multiple
+                of B, and the candidates of an image must be next to each other, as `generate` returns them.
 
         Returns:
             `torch.DoubleTensor` of shape `(R,)` on the device of `candidate_ids`.
@@ -294,7 +294,7 @@ class CiderDReward:
 
 
 def drop_duplicates(candidates: WordSequences, images: np.ndarray) -> tuple[WordSequences, np.ndarray, np.ndarray]:
-    """Keeps one of several equal captions of an image, in the order of images; `inverse` leads from each to it."""
+    """Keeps one of several equal captions of an image, in the order of images; `inverse` maps captions to it."""
     width = int(candidates.lengths.max(initial=0))
     inside = np.arange(width) < candidates.lengths[:, None]
     rows = np.full((len(candidates), 1 + width), -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""CLIPScore and RefCLIPScore (Hessel et al. 2021): how well captions fit their images, by a dual encoder.
+"""CLIPScore and RefCLIPScore (Hessel et al. 2021): similarity of captions and images, by a dual encoder.
 
 ```python
 from hf_ngsan.guests import dual_encoder_of
@@ -23,18 +23,18 @@ import torch
 
 PROMPT = "A photo depicts"  # before every text, as in the paper's code
 WEIGHT = 2.5
-"""w of eq. 1: with it most scores of ViT-B/32 lie between 0 and 1."""
+"""w of eq. 1: with this factor, most scores of ViT-B/32 are between 0 and 1."""
 
 
 class ClipScore:
-    """The mean CLIPScore of captions, and their mean RefCLIPScore where there are references.
+    """The mean CLIPScore of captions and, with references, their mean RefCLIPScore.
 
     Args:
         encoder: a [`~hf_ngsan.guests.dual_encoders.DualEncoder`] that reads images.
         prompt: text before each caption and reference; `""` for none.
         weight: w.
-        truncate: whether captions that are longer than the text encoder takes are cut; else they are refused.
-        batch_size: images or texts embedded together.
+        truncate: whether captions that are too long for the text encoder are truncated; otherwise they are an error.
+        batch_size: number of images or texts per batch.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class ClipScore:
 
         Args:
             predictions: a caption for each image.
-            images: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads; read a batch at a time.
+            images: anything that [`~hf_ngsan.models.image_processing_captioning.load_image`] reads; read in batches.
             references: captions of each image, at least one.
-            per_image: whether to return the scores of each image too, as lists under "per_image".
+            per_image: whether to also return the scores of each image, as lists under "per_image".
 
         Returns:
             `clip_score` and, with references, `ref_clip_score`; both from 0 to `weight` or 1.
@@ -73,7 +73,7 @@ class ClipScore:
         numbers = [len(texts) for texts in references or ()]
         if not len(images) == len(predictions) == len(images if references is None else numbers) > 0 or 0 in numbers:
             problem = f"There are {len(predictions)} predictions and {len(images)} images"
-            raise ValueError(f"{problem}; every image needs one, and references if others have some.")
+            raise ValueError(f"{problem}; every image needs one, and references if other images have references.")
         captions = self.embed_texts(predictions)
         batches = (images[start : start + self.batch_size] for start in range(0, len(images), self.batch_size))
         seen = np.concatenate([self.embed_images(batch) for batch in batches])
@@ -101,8 +101,8 @@ class ClipScore:
         lengths = [] if self.truncate else self.encoder.lengths(texts)
         for text, length in zip(texts, lengths, strict=False):
             if length > self.encoder.longest_text:
-                problem = f"{text!r:.80} has {length} tokens, and the text encoder takes {self.encoder.longest_text}"
-                raise ValueError(f"{problem}; shorten it, or cut long captions: truncate=True (--truncate-captions).")
+                problem = f"{text!r:.80} has {length} tokens, and the text encoder accepts {self.encoder.longest_text}"
+                raise ValueError(f"{problem}; shorten it, or truncate captions: truncate=True (--truncate-captions).")
         batches = (texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size))
         embeddings = [self.encoder.embed_texts(self.encoder.text_inputs(batch)) for batch in batches]
         return torch.cat(embeddings).cpu().double().numpy()

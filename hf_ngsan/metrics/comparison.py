@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 RESAMPLES = 10_000
 LEVEL = 0.95
-MIN_ITEMS = 20  # fewer images give intervals that are much too narrow
-NUMBERS_AT_ONCE = 2**22  # numbers of images drawn in one array, 32 MB
+MIN_ITEMS = 20  # with fewer images, intervals are much too narrow
+NUMBERS_AT_ONCE = 2**22  # resampled indices per array, 32 MB
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean of paired differences, its percentile interval, and the two-sided p value of a mean of 0."""
+    """The mean of paired differences, its percentile interval, and the two-sided p value for a mean of 0."""
 
     difference: float
     interval: tuple[float, float]
@@ -33,15 +33,15 @@ def compare(differences: np.ndarray, resamples: int = RESAMPLES, level: float = 
     """Bootstraps the mean of paired differences by resampling images (Efron and Tibshirani 1993, chapter 13).
 
     The interval is that of `scipy.stats.bootstrap(..., method="percentile")` with the same generator. The p value is
-    twice the smaller share of resampled means on either side of 0, itself counted as one more resample.
+    twice the smaller share of resampled means on either side of 0, with the observed mean counted as one more resample.
 
     Args:
-        differences: `(images,)`, the score of one system minus that of the other; a ValueError for fewer than 20.
+        differences: `(images,)`, scores of one system minus those of the other; a ValueError for fewer than 20.
         resamples, level, seed: number and seed of the resamples, and level of the interval.
     """
     number = len(differences)
     if number < MIN_ITEMS:
-        raise ValueError(f"A bootstrap over {number} images says nothing; give {MIN_ITEMS} or more.")
+        raise ValueError(f"A bootstrap over {number} images is not meaningful; give {MIN_ITEMS} or more.")
     random = np.random.default_rng(seed)
     at_once = max(1, NUMBERS_AT_ONCE // number)
     sizes = [min(at_once, resamples - start) for start in range(0, resamples, at_once)]
@@ -53,7 +53,7 @@ def compare(differences: np.ndarray, resamples: int = RESAMPLES, level: float = 
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns p values that are corrected for their number, after Holm (1979)."""
+    """Returns p values with the correction of Holm (1979) for multiple tests."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(order):
@@ -64,7 +64,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class ComparedScore:
-    """Two systems' values of a corpus, the comparison of their images, and its p value, corrected for all metrics."""
+    """Corpus values of two systems, the comparison over images, and its p value corrected for all metrics."""
 
     first: float
     second: float
@@ -75,14 +75,14 @@ class ComparedScore:
 def compare_captions(
     metric: "CaptionMetric", first: Sequence[str], second: Sequence[str], references: Sequence[Sequence[str]]
 ) -> dict[str, ComparedScore]:
-    """Compares the captions of two systems by a paired bootstrap over images (see [`compare`]), by name of the metric.
+    """Compares the captions of two systems with a paired bootstrap over images (see [`compare`]); returns it by metric.
 
-    The mean difference over images is not that of the corpus for BLEU and METEOR.
+    For BLEU and METEOR, the mean difference over images is not the difference of the corpus values.
 
     Args:
         metric: such as [`CaptionMetrics`].
-        first, second: one caption an image of each system.
-        references: for each image the list of its captions.
+        first, second: captions of the two systems, one per image.
+        references: list of captions for each image.
     """
     scores = [metric.compute(predictions=those, references=references, per_image=True) for those in (first, second)]
     images = [system.pop("per_image") for system in scores]

@@ -1,4 +1,4 @@
-"""Signs of a broken captioner that need no references: bad endings, repetitions, few distinct captions."""
+"""Reference-free signs of a broken captioner: bad endings, repetitions, few distinct captions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from .ngrams import count_ngrams
 from .tokenization import TokenizerChoice, encode_words, tokenize
 
-# Words a caption ends with only if it was cut off: articles, prepositions, conjunctions, forms of "to be" and the like.
+# Last words of truncated captions: articles, prepositions, conjunctions, forms of "to be" and the like.
 BAD_ENDINGS = frozenset(
     """
     a about above across after against along amid among an and are as at atop because before behind below beneath beside
@@ -21,17 +21,17 @@ BAD_ENDINGS = frozenset(
 
 
 def caption_diagnostics(captions: Sequence[str], tokenizer: TokenizerChoice = "ptb") -> dict[str, Any]:
-    """Measures the marks of broken generation in a set of captions, at least one.
+    """Measures signs of broken generation in a non-empty set of captions.
 
     Args:
         captions, tokenizer: as for [`~hf_ngsan.metrics.evaluation.CaptionMetric`].
 
     Returns:
-        `num_captions`, and shares between 0 and 1: `empty`, captions without a word; `distinct_captions`, different
-        ones; `bad_endings`, those that end with a word like "a", "with" or "of"; `stutter`, those with one word twice
-        in a row; `repeated_2_grams`, `..._3_grams`, `..._4_grams`, those with such an n-gram twice; `distinct_1`,
-        `distinct_2`: different words and bigrams divided by all (Li et al., 2016). Also `mean_length`,
-        `length_histogram` (`{words: captions}`) and `vocabulary_size`, the number of different words used.
+        `num_captions`, and shares between 0 and 1: `empty` (captions without words), `distinct_captions`,
+        `bad_endings` (captions that end with a word like "a", "with" or "of"), `stutter` (with the same word twice in a
+        row), `repeated_2_grams`, `..._3_grams`, `..._4_grams` (with a repeated n-gram), `distinct_1`, `distinct_2`
+        (distinct words and bigrams divided by all; Li et al., 2016). Also `mean_length`, `length_histogram` (`{words:
+        captions}`) and `vocabulary_size`, the number of distinct words.
 
     Example:
 
@@ -66,4 +66,4 @@ def caption_diagnostics(captions: Sequence[str], tokenizer: TokenizerChoice = "p
 
 
 def is_bad_ending(word: str) -> bool:
-    return word.rstrip(".") in BAD_ENDINGS  # "a." passes for an initial in the tokenizer
+    return word.rstrip(".") in BAD_ENDINGS  # the tokenizer treats "a." as an initial

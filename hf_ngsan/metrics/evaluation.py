@@ -1,4 +1,4 @@
-"""The caption metrics as `evaluate.Metric` classes that need neither network nor Java."""
+"""The caption metrics as `evaluate.Metric` classes; they need neither a network nor Java."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -15,23 +15,23 @@ from .ngrams import ORDER, ScoredGroups, WordSequences, starts_of_runs
 from .registry import DEFAULT_METRICS, make_metric
 from .tokenization import TokenizerChoice, encode_words, tokenize
 
-# The public scorer keeps its divisions finite with these two numbers; they show in the last digits of its results.
+# The public scorer adds these two numbers to avoid divisions by 0; they affect the last digits of its results.
 SMALL, TINY = 1e-9, 1e-15
 BETA = 1.2  # weight of recall against precision in ROUGE-L, as in the COCO evaluation
 
 Scores: TypeAlias = tuple[Mapping[str, float], Mapping[str, np.ndarray]]
-"""By name of the metric the value of the corpus, and those of its images `(images,)`."""
+"""Corpus value and values of images `(images,)`, by metric."""
 
 
 class CaptionCorpus:
-    """The tokenized prediction and references of each image, and their n-grams, with predictions as candidates."""
+    """The tokenized prediction and references of each image, and their n-grams with predictions as candidates."""
 
     def __init__(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]], tokenizer: TokenizerChoice = "ptb"
     ) -> None:
         if not len(predictions) or len(predictions) != len(references):
             numbers = f"{len(predictions)} predictions and {len(references)} lists of references"
-            raise ValueError(f"There are {numbers}; every image needs one of either.")
+            raise ValueError(f"There are {numbers}; every image needs one of each.")
         for row, texts in enumerate(references):
             if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
                 raise ValueError(f"The references of image {row} must be a list of at least one string.")
@@ -59,15 +59,15 @@ class CaptionCorpus:
 
 
 class CaptionMetric(evaluate.Metric):
-    """Base of all caption metrics: checked input, the official tokenization, corpus and per-image values.
+    """Base class of all caption metrics: input checks, official tokenization, corpus and per-image values.
 
     Args:
-        tokenizer: "ptb" (the default) tokenizes like the COCO evaluation; "words" or "characters" are those of Unicode,
-            for other languages than English, "words-tr" in the lower case of Turkish; an object with `tokenize(list of
-            strings)` may take their place; `None` takes text that is tokenized already.
+        tokenizer: "ptb" (the default) tokenizes like the COCO evaluation. For other languages than English, "words" and
+            "characters" use Unicode segmentation, and "words-tr" Turkish lower case. It may also be an object with
+            `tokenize(list of strings)`, or `None` for tokenized text.
         kwargs: arguments of `evaluate.Metric`.
 
-    A subclass defines `score_corpus`, and `citation`, its paper.
+    A subclass defines `score_corpus` and `citation`, its paper.
     """
 
     citation = ""
@@ -93,21 +93,21 @@ class CaptionMetric(evaluate.Metric):
         references: Sequence[Sequence[str]] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Scores predictions against references, or captions that `add` or `add_batch` took.
+        """Scores predictions against references, or the captions passed to `add` or `add_batch`.
 
         Args:
-            predictions: one caption an image.
-            references: for each image the list of its captions.
-            per_image (`bool`): whether to return the value of each image too, as lists under "per_image".
+            predictions: one caption per image.
+            references: list of captions for each image.
+            per_image (`bool`): whether to also return the value of each image, as lists under "per_image".
 
         Returns:
-            Values by names of metrics; with `num_process` above 1 `None` in all processes but the first.
+            Values by metric; with `num_process` above 1, `None` in all processes except the first.
 
         Raises:
-            ValueError: no image, other numbers of references, or an image without any.
+            ValueError: there are no images, the numbers of images differ, or an image has no references.
         """
         if self.writer is None and self.num_process == 1 and predictions is not None and references is not None:
-            return self._compute(predictions, references, **kwargs)  # no need to pass through Arrow
+            return self._compute(predictions, references, **kwargs)  # without conversion to Arrow
         return super().compute(predictions=predictions, references=references, **kwargs)
 
     def _compute(
@@ -120,12 +120,12 @@ class CaptionMetric(evaluate.Metric):
         return result
 
     def score_corpus(self, corpus: CaptionCorpus) -> Scores:
-        """Returns the values of the corpus by name, and those of its images, arrays `(images,)`."""
+        """Returns the corpus values by name, and the values of images, arrays `(images,)`."""
         raise NotImplementedError
 
 
 class Bleu(CaptionMetric):
-    """BLEU-1 to BLEU-4 (Papineni et al., 2002): `bleu_1` ... `bleu_4`; of a corpus from summed counts, not a mean."""
+    """BLEU-1 to BLEU-4 (Papineni et al., 2002): `bleu_1` ... `bleu_4`; corpus values use summed counts, not means."""
 
     citation = "Papineni et al., BLEU: a Method for Automatic Evaluation of Machine Translation, ACL 2002"
 
@@ -147,12 +147,12 @@ class RougeL(CaptionMetric):
 
 
 class CiderD(CaptionMetric):
-    """CIDEr-D: `cider_d`, the number that pycocoevalcap and nearly every paper call "CIDEr".
+    """CIDEr-D: `cider_d`, the metric that pycocoevalcap and nearly every paper call "CIDEr".
 
     Eq. 4 of Vedantam et al. (2015): clipped tf-idf vectors, a Gaussian penalty on the difference in length (sigma 6,
-    length counted in bigrams as the public code does), times 10. With `document_frequency=None` the references of the
-    scored images, two at least, give the frequencies, as in pycocoevalcap; else its frequencies and number of documents
-    are used, as the rewards of self-critical training do.
+    length in bigrams as in the public code), times 10. With `document_frequency=None`, document frequencies come from
+    the references of the scored images (at least two), as in pycocoevalcap. Otherwise its frequencies and number of
+    documents are used, as in the rewards of self-critical training.
 
     Args:
         document_frequency: frequencies of another corpus, such as the training captions.
@@ -179,22 +179,22 @@ class CiderD(CaptionMetric):
 
 
 class Cider(CiderD):
-    """Plain CIDEr: `cider`, eq. 2 and 3 of Vedantam et al. (2015). NOT the number that pycocoevalcap calls "CIDEr".
+    """Original CIDEr: `cider`, eq. 2 and 3 of Vedantam et al. (2015). NOT the metric that pycocoevalcap calls "CIDEr".
 
-    The mean over references and over n-gram orders 1 to 4 of the cosine between tf-idf vectors, without clipping and
-    length penalty, times 10 as in the public code of the authors, so it lies between 0 and 10 as CIDEr-D does. The
-    paper also stems words before; this does not. Use `CiderD` to compare with published numbers.
+    The mean, over references and n-gram orders 1 to 4, of the cosine between tf-idf vectors, without clipping and
+    length penalty, times 10 as in the authors' public code, so it is between 0 and 10, like CIDEr-D. The paper also
+    stems words; this metric does not. Use `CiderD` to compare with published numbers.
     """
 
     variant = "cider"
 
 
 class Meteor(CaptionMetric):
-    """METEOR 1.5 (Denkowski and Lavie, 2014) for English: `meteor`, as the COCO evaluation runs it.
+    """METEOR 1.5 (Denkowski and Lavie, 2014) for English: `meteor`, as in the COCO evaluation.
 
-    Matches are of the same word, the same stem, synonyms of WordNet and paraphrases. The corpus value comes from summed
-    statistics; it is not the mean of the images' values. The data are those of pycocoevalcap (extra `eval`); the first
-    use indexes its table of paraphrases in the cache of `datasets`: 53 MB, 15 seconds of processor time.
+    Words match if they are equal, have the same stem, are synonyms in WordNet, or are paraphrases. The corpus value
+    comes from summed statistics; it is not the mean of the images' values. The data come from pycocoevalcap (extra
+    `eval`). The first use indexes its paraphrase table in the cache of `datasets`: 53 MB, 15 seconds of CPU time.
 
     Raises:
         FileNotFoundError: pycocoevalcap is missing.
@@ -225,10 +225,10 @@ class CaptionMetrics(CaptionMetric):
     """All caption metrics in one call, tokenized once.
 
     Args:
-        document_frequency: for `cider_d` and `cider`; `None` takes the frequencies of the references, as pycocoevalcap
-            does.
-        metrics: which to compute, of "cider_d", "bleu", "rouge_l", "cider", "meteor", which needs the extra `eval`, and
-            those of [`register_metric`].
+        document_frequency: for `cider_d` and `cider`; `None` uses the frequencies of the references, like
+            pycocoevalcap.
+        metrics: metrics to compute: "cider_d", "bleu", "rouge_l", "cider", "meteor" (needs the extra `eval`), and those
+            of [`register_metric`].
         kwargs: arguments of [`CaptionMetric`].
 
     Example:
@@ -244,10 +244,10 @@ class CaptionMetrics(CaptionMetric):
 
     ```
 
-    `cider_d` is what pycocoevalcap calls "CIDEr"; `cider` is the plain formula (see `Cider`).
+    `cider_d` is the metric that pycocoevalcap calls "CIDEr"; `cider` is the original formula (see `Cider`).
 
     Raises:
-        ValueError: an unknown metric; (from `compute`) bad captions, or a single image without `document_frequency`.
+        ValueError: an unknown metric; from `compute`: invalid captions, or a single image without `document_frequency`.
     """
 
     DEFAULT = DEFAULT_METRICS
@@ -256,7 +256,7 @@ class CaptionMetrics(CaptionMetric):
         self, document_frequency: DocumentFrequency | None = None, metrics: Sequence[str] = DEFAULT, **kwargs: Any
     ) -> None:
         if "meteor" in metrics and str(kwargs.get("tokenizer")).startswith(("words", "characters")):
-            raise ValueError("METEOR has stems, synonyms and paraphrases of English only; leave it out.")
+            raise ValueError("METEOR supports English only; leave it out.")
         self.parts = list(map(make_metric, metrics))
         for part in self.parts:
             if isinstance(part, CiderD):
@@ -275,17 +275,16 @@ class CaptionMetrics(CaptionMetric):
 
 
 def bleu_scores(groups: ScoredGroups) -> tuple[np.ndarray, np.ndarray]:
-    """Returns BLEU of a corpus and of its images, float64 `(4,)` and `(images, 4)`; groups have one candidate an image.
+    """Returns BLEU of a corpus and of its images, float64 `(4,)` and `(images, 4)`; each image has one candidate.
 
-    The brevity penalty takes the reference whose length is closest to the prediction's, the shorter one of two equally
-    close ones.
+    The brevity penalty uses the reference with the closest length to the prediction, and the shorter one in a tie.
     """
-    # n-grams of each candidate that its references contain, counted as often as in one reference at most
+    # n-grams of each candidate that occur in its references, clipped to the largest count in one reference
     is_shared = groups.shared_numbers > 0
     entries, starts = groups.candidate_entries[is_shared], groups.shared_starts[is_shared]
     matches = np.zeros((len(groups.images), ORDER))
     if len(entries):
-        # The largest count from each start to its end: the even ones of the reductions between all bounds.
+        # The largest count from each start to its end: every second reduction between all bounds.
         bounds = np.stack([starts, starts + groups.shared_numbers[is_shared]], axis=1).reshape(-1)
         most = np.maximum.reduceat(np.append(groups.counts[groups.reference_entries], 0), bounds)[::2]
         places = groups.sequences[entries], groups.orders[entries]
@@ -317,11 +316,11 @@ def combine_orders(
 def rouge_l_score(prediction: str, references: Sequence[str]) -> float:
     """Returns the F-measure of the best precision and recall over the tokenized references of an image.
 
-    Words are divided by the plain blank only, as in the public scorer: "1 1/2", which the tokenizer writes with a
-    no-break space, is one word here and two in BLEU and CIDEr.
+    Words are split at plain spaces only, as in the public scorer: "1 1/2", which the tokenizer writes with a no-break
+    space, is one word here and two in BLEU and CIDEr.
     """
     if not prediction:
-        return 0.0  # the public scorer gives it 1 beside an empty reference
+        return 0.0  # the public scorer returns 1 if a reference is empty, too
     words = prediction.split(" ")
     positions: dict[str, int] = {}
     for index, word in enumerate(words):
@@ -338,7 +337,7 @@ def rouge_l_score(prediction: str, references: Sequence[str]) -> float:
 
 
 def longest_common_subsequence(positions: Mapping[str, int], length: int, words: Sequence[str]) -> int:
-    """Returns the length of the longest common subsequence (Hyyro, 2004); `positions` has a bit for each place."""
+    """Returns the length of the longest common subsequence (Hyyro, 2004); `positions` has a bit for each position."""
     everything = (1 << length) - 1
     open_columns = everything
     for word in words:

@@ -1,14 +1,14 @@
-"""METEOR 1.5 (Denkowski and Lavie, 2014) for English, as the COCO evaluation runs it, without Java.
+"""METEOR 1.5 (Denkowski and Lavie, 2014) for English, as in the COCO evaluation, without Java.
 
-All matches of a caption and a reference are found: the same word, the same stem, a synonym, or a paraphrase of several
-words (Denkowski and Lavie, 2011, section 2). A beam search over the words of the reference then chooses matches that do
-not overlap: those that cover most, then those in fewest chunks. The program differs from the description in two
-details, found from its answers, which change scores:
+First, all matches of a caption and a reference are found: the same word, the same stem, a synonym, or a paraphrase of
+several words (Denkowski and Lavie, 2011, section 2). Then a beam search over the words of the reference chooses
+non-overlapping matches that cover the most words, in the fewest chunks. The released program differs from its
+description in two details, inferred from its output, which change scores:
 
-- Coverage is counted in whole words of weight 1 for the same word and 1/2 for paraphrases, cut to an integer on each
-  side. A stem or synonym counts nothing, so that one with a rival is left out if it opens a chunk.
-- Among equals the program prefers the alignment that passed over matches with the smallest distance of their first
-  words, and not the one whose own distances are smallest.
+- Coverage is counted in words of weight 1 for the same word and 1/2 for paraphrases, truncated to an integer on each
+  side. Stems and synonyms count 0, so that one with an alternative is left out if it opens a chunk.
+- In a tie, the program prefers the alignment in which the skipped matches have the smallest distance of their first
+  words, not the one in which the chosen matches do.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from .meteor_english import Lexicon, Paraphrases, meteor_folder, split_words, st
 BEAM_SIZE = 40
 EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
 CHUNK, COVERED = 2**20, 2**40
-"""Units of a path's rank: a covered word outweighs any number of chunks, and a chunk any distance."""
+"""Units of a path's rank: a covered word outweighs any number of chunks, and a chunk outweighs any distance."""
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
-WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])  # of the matches of each stage
+WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])  # weights of the matches of each stage
 
 LENGTHS, FUNCTION_WORDS = slice(0, 2), slice(2, 4)
 MATCHES = slice(4, 20)
 CHUNKS = 20
 MATCHED = slice(21, 23)
-"""Parts of a segment's statistics, in the order in which the program prints them. Pairs are of caption and reference;
-matches are, for each stage, the content words of both and the function words of both."""
+"""Parts of a segment's statistics, in the order of the program's output. Pairs are (caption, reference); matches have,
+for each stage, the content words of both and the function words of both."""
 
 
 class Match(NamedTuple):
-    """A match of words of a caption and of a reference."""
+    """A match of words in a caption and a reference."""
 
     start: int
     length: int
@@ -49,12 +49,12 @@ class Match(NamedTuple):
 
 
 Path: TypeAlias = "tuple[int, int, int, int, Match | None, Path | None]"
-"""A partial alignment in the beam search, a plain tuple for speed:
+"""A partial alignment in the beam search, as a plain tuple for speed:
 
-0. its rank, the lower the better: chunks that have ended and distances of passed-over matches, minus covered words;
+0. its rank (lower is better): finished chunks and distances of skipped matches, minus covered words;
 1. the word of the caption after the open chunk, -1 if none is open;
 2. the word of the reference after the last match;
-3. bits of the caption's words that are aligned;
+3. bits of the aligned words of the caption;
 4. the last match, and 5. the path before it.
 """
 rank_of = itemgetter(0)
@@ -62,11 +62,11 @@ rank_of = itemgetter(0)
 
 @dataclass(frozen=True)
 class PreparedCaption:
-    """A caption as the aligner takes it; phrases of the table of paraphrases are first word, length and number."""
+    """A caption in the form for the aligner; phrases in the paraphrase table are (first word, length, number)."""
 
     words: tuple[str, ...]
     phrases: list[tuple[int, int, int]]
-    synsets: dict[str, frozenset[str]]  # of the words that have some
+    synsets: dict[str, frozenset[str]]  # synsets of the words that have some
     word_places: dict[str, list[int]] = field(init=False, default_factory=dict)
     stem_places: dict[str, list[int]] = field(init=False, default_factory=dict)
     phrase_places: dict[int, list[tuple[int, int]]] = field(init=False, default_factory=dict)
@@ -80,7 +80,7 @@ class PreparedCaption:
 
 
 def unrivalled(matches_by_place: list[list[Match]], words: int) -> set[int]:
-    """Returns the words of the reference that begin a match whose words no other match has."""
+    """Returns the words of the reference that start a match without an overlapping other match."""
     caption, reference = [0] * words, [0] * len(matches_by_place)
     for matches in matches_by_place:
         for start, length, place, width, _ in matches:
@@ -98,7 +98,7 @@ def unrivalled(matches_by_place: list[list[Match]], words: int) -> set[int]:
 
 
 def search(matches_by_place: list[list[Match]], certain: set[int]) -> list[Match]:
-    """Chooses matches by a beam search over the reference; a match that begins at a `certain` word stays."""
+    """Chooses matches by a beam search over the reference; matches at `certain` words are always chosen."""
     paths: list[Path] = [(0, -1, 0, 0, None, None)]
     for place, matches in enumerate(matches_by_place):
         longer: list[Path] = []
@@ -131,14 +131,14 @@ def search(matches_by_place: list[list[Match]], certain: set[int]) -> list[Match
 
 
 class MeteorScorer:
-    """Aligns tokenized captions with references and scores them; a FileNotFoundError if pycocoevalcap is missing."""
+    """Aligns tokenized captions with references and scores them; raises a FileNotFoundError without pycocoevalcap."""
 
     def __init__(self) -> None:
         folder = meteor_folder()
         self.lexicon, self.paraphrases = Lexicon(folder), Paraphrases(folder)
 
     def prepare(self, captions: Sequence[str]) -> list[PreparedCaption]:
-        """Prepares captions; a reference that is used again needs it once."""
+        """Prepares captions for repeated use."""
         words_of = [split_words(caption, self.lexicon) for caption in captions]
         phrases_of = self.paraphrases.phrases_of(words_of)
         synsets_of = self.lexicon.synsets_of
@@ -150,7 +150,7 @@ class MeteorScorer:
     def statistics(
         self, captions: Sequence[PreparedCaption], references: Sequence[Sequence[PreparedCaption]]
     ) -> np.ndarray:
-        """Returns the statistics of each caption with the reference where it scores best, float64 `(captions, 23)`."""
+        """Returns the statistics of each caption with its best reference, float64 `(captions, 23)`."""
         number = np.array(list(map(len, references)))
         images = zip(captions, references, strict=True)
         pairs = ((caption, reference) for caption, references in images for reference in references)
@@ -165,7 +165,7 @@ class MeteorScorer:
         return search(matches, unrivalled(matches, len(caption.words)))
 
     def find_matches(self, caption: PreparedCaption, reference: PreparedCaption) -> list[list[Match]]:
-        """Returns all matches by their first word in the reference, in the order in which the search takes them."""
+        """Returns all matches by their first word in the reference, in the order of the search."""
         by_place: list[list[Match]] = []
         for place, word in enumerate(reference.words):
             same = caption.word_places.get(word, ())
@@ -216,14 +216,14 @@ class MeteorScorer:
 
 @cache
 def shared_scorer() -> MeteorScorer:
-    """Returns the scorer of this process, whose data take a second to read."""
+    """Returns the scorer of this process; reading its data takes a second."""
     return MeteorScorer()
 
 
 def corpus_statistics(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
     """Returns the statistics of tokenized captions, float64 `(images, 23)`."""
     scorer = shared_scorer()
-    # "|||" is the mark of the program, which its wrapper takes out.
+    # "|||" is a separator of the program, which its wrapper removes.
     predictions = [text.replace("|||", "") for text in predictions]
     references = [[text.replace("|||", "") for text in captions] for captions in references]
     texts = list(dict.fromkeys(text for captions in (predictions, *references) for text in captions))
@@ -233,10 +233,10 @@ def corpus_statistics(predictions: Sequence[str], references: Sequence[Sequence[
 
 
 def meteor_scores(statistics: np.ndarray) -> np.ndarray:
-    """Returns METEOR of segments with these statistics `(…, 23)`, float64 `(…)`; that of a corpus from their sum.
+    """Returns METEOR, float64 `(…)`, for segment statistics `(…, 23)`, or for a corpus from their sum.
 
     Eq. 1 to 4 of Denkowski and Lavie (2011): the weighted harmonic mean of precision and recall, in which function
-    words count 1/4 and content words 3/4, less the penalty of fragmentation.
+    words count 1/4 and content words 3/4, minus the fragmentation penalty.
     """
     lengths, function = statistics[..., LENGTHS], statistics[..., FUNCTION_WORDS]
     matches = statistics[..., MATCHES].reshape(*statistics.shape[:-1], 4, 2, 2)  # stage, kind, side

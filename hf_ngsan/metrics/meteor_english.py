@@ -1,8 +1,8 @@
-"""What METEOR knows of English: its words, their stems, function words, synonyms and paraphrases.
+"""METEOR's resources for English: tokenization, stems, function words, synonyms and paraphrases.
 
-Words are those of its option `-norm`, a variant of the tokenizer of Moses. Stems are those of the English stemmer of
-Snowball ("Porter2", https://snowballstem.org/algorithms/english/stemmer.html) as it was until 2024: version 3 stems
-some words differently ("added", "geologist"), so its packages do not fit. The rest is pycocoevalcap's.
+Words are those of METEOR's option `-norm`, a variant of the Moses tokenizer. Stems are those of Snowball's English
+stemmer ("Porter2", https://snowballstem.org/algorithms/english/stemmer.html) before 2024: version 3 stems some words
+differently ("added", "geologist"), so its packages cannot be used. The other data come from pycocoevalcap.
 """
 
 import gzip
@@ -21,14 +21,14 @@ import numpy as np
 from ..io.files import write_file_atomically
 
 LONGEST_PHRASE = 7
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial, modulo 2**64, of a phrase's word numbers, its key
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # base of the polynomial (mod 2**64) that hashes a phrase to its key
 
 ENDINGS = (
     *[("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man")],
     *[("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")],
     *[("er", ""), ("est", ""), ("er", "e"), ("est", "e")],
 )
-"""The rules of detachment of WordNet's morphy, nouns before verbs before adjectives."""
+"""The detachment rules of WordNet's morphy: first nouns, then verbs, then adjectives."""
 
 
 LETTERS = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e\u0400-\u0527\u1d00-\u1d7f\ua640-\ua66e\ua67e-\ua697"
@@ -46,7 +46,7 @@ RULES = [
 ]
 BLANKS = re.compile(f"[{SPACES}]+")
 LETTER = re.compile(f"[{LETTERS}]")
-PLAIN = re.compile("[A-Za-z0-9 ]*")  # text that the rules leave as it is
+PLAIN = re.compile("[A-Za-z0-9 ]*")  # text that the rules do not change
 
 IRREGULAR = {
     **{"skis": "ski", "skies": "sky", "dying": "die", "lying": "lie", "tying": "tie", "idly": "idl", "gently": "gentl"},
@@ -99,7 +99,7 @@ def split_words(text: str, lexicon: "Lexicon") -> list[str]:
 
 
 def split_last_dot(word: str, following: str, lexicon: "Lexicon") -> list[str]:
-    """Returns a word that ends with a dot, and the dot apart if it ends a sentence."""
+    """Returns a word that ends with a dot; the dot is split off if it ends a sentence."""
     before = word[:-1]
     if not before.strip("."):
         return [word]
@@ -163,7 +163,7 @@ def past_and_gerund(word: str, r1: int) -> str:
 
 
 def derived(word: str, r1: int, r2: int) -> str:
-    """Steps 2 to 5: derivational suffixes and a last e or l."""
+    """Steps 2 to 5: derivational suffixes and a final e or l."""
     suffix = longest_suffix(word, STEP_2)
     rest = word[: len(word) - len(suffix)]
     allowed = {"ogi": rest.endswith("l"), "li": rest.endswith(tuple(BEFORE_LI))}.get(suffix, True)
@@ -205,10 +205,10 @@ class Lexicon:
         self.abbreviations = frozenset(line.split()[0] for line in listed if "#NUMERIC_ONLY#" not in line)
         self.numeric_abbreviations = frozenset(line.split()[0] for line in listed if "#NUMERIC_ONLY#" in line)
         self.synsets_of = lru_cache(maxsize=2**16)(self.find_synsets)
-        """The synsets of a word; two words that share one are synonyms."""
+        """The synsets of a word; two words with a common synset are synonyms."""
 
     def find_synsets(self, word: str) -> frozenset[str]:
-        """Returns the numbers of the synsets of a word and of the words that it may be a form of."""
+        """Returns the numbers of the synsets of a word and of its possible base forms."""
         bases = self.irregular.get(word, [])
         if not bases and len(word) > 2 and not word.endswith("ss"):
             regular = [word.removesuffix(end) + replacement for end, replacement in ENDINGS if word.endswith(end)]
@@ -217,7 +217,7 @@ class Lexicon:
 
 
 class Paraphrases:
-    """The table of paraphrases, mapped into memory; the number of a phrase is the place of its key among all."""
+    """The memory-mapped paraphrase table; the number of a phrase is the rank of its key."""
 
     def __init__(self, folder: Path) -> None:
         table = folder / "data" / "paraphrase-en.gz"
@@ -235,12 +235,12 @@ class Paraphrases:
         self.paraphrases_of = lru_cache(maxsize=2**15)(self.find_paraphrases)
 
     def find_paraphrases(self, phrase: int) -> dict[int, int]:
-        """Returns the paraphrases of a phrase, each with its place in the order of the table."""
+        """Returns the paraphrases of a phrase, each with its position in the table."""
         targets = self.targets[self.starts[phrase] : self.starts[phrase + 1]].tolist()
         return {target: place for place, target in enumerate(targets)}
 
     def phrases_of(self, captions: Sequence[Sequence[str]]) -> list[list[tuple[int, int, int]]]:
-        """Returns the phrases of each caption that the table has, as `(start, length, number)`."""
+        """Returns the phrases of each caption that are in the table, as `(start, length, number)`."""
         flat = [self.numbers.get(word, 0) for words in captions for word in (*words, "")]
         phrases: list[list[tuple[int, int, int]]] = [[] for _ in captions]
         if not flat:
@@ -259,7 +259,7 @@ class Paraphrases:
 
 
 def keys_of_phrases(numbers: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields for each length the keys of the phrases that begin at each word; 0 where a word has no number."""
+    """Yields, for each length, the keys of the phrases that start at each word; 0 if a word has no number."""
     keys = numbers.copy()
     yield keys
     for length in range(2, LONGEST_PHRASE + 1):
@@ -272,10 +272,10 @@ def keys_of_phrases(numbers: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def index_table(table: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Reads the table, whose lines are a probability, a phrase and its paraphrase by turns.
+    """Reads the table; its lines are, in turn, a probability, a phrase and its paraphrase.
 
-    Returns the words in the order of their numbers, as text with a word a line; the sorted keys of all phrases; where
-    the paraphrases of each phrase begin; and the numbers of the paraphrases.
+    Returns the words in the order of their numbers, as text with one word per line; the sorted keys of all phrases; the
+    start of the paraphrases of each phrase; and the numbers of the paraphrases.
     """
     numbers: dict[str, int] = {}
     keys = array("Q")
@@ -285,7 +285,7 @@ def index_table(table: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
         for line_number, line in enumerate(lines):
             if line_number % 3 == 0:
                 continue
-            if line == previous:  # lines of one phrase stand together
+            if line == previous:  # lines of a phrase are consecutive
                 keys.append(keys[-2])
                 continue
             key = 0

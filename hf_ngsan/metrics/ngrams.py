@@ -1,7 +1,7 @@
-"""Counting the n-grams of many word sequences at once, exactly, with integer arrays.
+"""Counts the n-grams of many word sequences at once, exactly, with integer arrays.
 
-BLEU, CIDEr, CIDEr-D, document frequencies and the self-critical reward rest on one table: which n-gram occurs how often
-in which caption. An n-gram is named by the number of its first n - 1 words and its last word, so nothing is hashed.
+BLEU, CIDEr, CIDEr-D, document frequencies and the self-critical reward use one table: the count of each n-gram in each
+caption. An n-gram is identified by the number of its first n - 1 words and its last word, without hashing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ORDER = 4
 
 @dataclass(frozen=True)
 class WordSequences:
-    """Sequences of word ids, one after another."""
+    """Concatenated sequences of word ids."""
 
     words: np.ndarray  # int64 `(total,)`, every id >= 0
     lengths: np.ndarray  # int64 `(sequences,)`, summing to `total`
@@ -42,9 +42,9 @@ class WordSequences:
 
 @dataclass(frozen=True)
 class NGramLevel:
-    """All n-grams of one order: D distinct ones, and E entries that say which sequence contains which; all int64.
+    """All n-grams of one order: D distinct n-grams, and E entries for n-grams in sequences; all arrays are int64.
 
-    N-grams are numbered in the order of (parent, word), and entries are in the order of (n-gram, sequence).
+    N-grams are numbered in the order of (parent, word), and entries are sorted by (n-gram, sequence).
     """
 
     parents: np.ndarray  # `(D,)`, the number of the first n - 1 words in the level above (0 for single words)
@@ -80,21 +80,21 @@ def count_ngrams(sequences: WordSequences) -> list[NGramLevel]:
 
 
 def starts_of_runs(values: np.ndarray) -> np.ndarray:
-    """Returns True where a value differs from the one before it, and at the first."""
+    """Returns True where a value differs from the previous one, and at the first value."""
     starts = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=starts[1:])
     return starts
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `(owner, index)`: for range i `starts[i] ... starts[i] + lengths[i] - 1` in `index`, i in `owner`."""
+    """Returns `(owner, index)`: for range i, `index` has `starts[i] ... starts[i] + lengths[i] - 1`, and `owner` i."""
     owner = np.repeat(np.arange(len(lengths)), lengths)
     index = np.arange(len(owner)) + (starts - np.cumsum(lengths) + lengths)[owner]
     return owner, index
 
 
 def count_documents(ngrams: np.ndarray, images: np.ndarray, size: int) -> np.ndarray:
-    """Counts the images of each of `size` n-grams from entries in the order of (n-gram, image); int64 `(size,)`."""
+    """Counts the images of each of `size` n-grams, int64 `(size,)`, from entries sorted by (n-gram, image)."""
     new_document = starts_of_runs(ngrams) | starts_of_runs(images)
     return np.bincount(ngrams[new_document], minlength=size)
 
@@ -102,7 +102,7 @@ def count_documents(ngrams: np.ndarray, images: np.ndarray, size: int) -> np.nda
 def cut_sequences(
     sequences: TokenIdSequences, eos_token_id: int | None = None, ignored_token_ids: Sequence[int] = ()
 ) -> WordSequences:
-    """Cuts sequences of token ids after their first end token, if any, and leaves out ignored and negative ids.
+    """Truncates sequences of token ids after their first end token, and leaves out ignored and negative ids.
 
     Sequences are an array or tensor `(R, T)`, or a list of lists, arrays or tensors `(T,)`.
     """
@@ -126,7 +126,7 @@ def cut_sequences(
 
 
 def as_integers(values: TokenIds | TokenIdSequences) -> np.ndarray:
-    """Returns token ids as int64; raises a ValueError if they are no integers."""
+    """Returns token ids as int64; raises a ValueError if they are not integers."""
     detach = getattr(values, "detach", None)
     array = np.asarray(values if detach is None else detach().cpu())
     if array.size and array.dtype.kind not in "iu":
@@ -137,17 +137,17 @@ def as_integers(values: TokenIds | TokenIdSequences) -> np.ndarray:
 class ScoredGroups:
     """Reference and candidate captions of a set of images as one table of n-grams.
 
-    The images of references do not decrease, and each image of a candidate has a reference. All arrays are int64.
+    References are sorted by image, and each image of a candidate has a reference. All arrays are int64.
 
     Attributes:
-        images, lengths: `(sequences,)`, numbered image by image, an image's references before its candidates.
-        references, candidates: the numbers of these sequences, in the order given.
+        images, lengths: `(sequences,)`, image by image, with an image's references before its candidates.
+        references, candidates: the numbers of these sequences, in the given order.
         levels (`list[NGramLevel]`): the n-grams of all captions by order.
-        ngrams, sequences, counts, orders: `(E,)`, the entries of all levels one after another: which n-gram
-            (numbered through all levels), in which sequence, how often, and the level it belongs to (from 0).
+        ngrams, sequences, counts, orders: `(E,)`, the concatenated entries of all levels: the n-gram (numbered through
+            all levels), the sequence, the count, and the level (from 0).
         candidate_entries (`(C,)`), reference_entries: the entries of candidates and those of references.
-        shared_starts, shared_numbers: `(C,)`: the references that share n-gram and image with a candidate entry
-            stand in `reference_entries[start : start + number]`.
+        shared_starts, shared_numbers: `(C,)`: the references with the same n-gram and image as a candidate entry are
+            `reference_entries[start : start + number]`.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class ScoredGroups:
         in_candidate = is_candidate[self.sequences]
         self.candidate_entries = np.flatnonzero(in_candidate)
         self.reference_entries = np.flatnonzero(~in_candidate)
-        # Entries come in the order of (n-gram, sequence), so those of one n-gram and one image stand together.
+        # Entries are sorted by (n-gram, sequence), so those of one n-gram and one image are consecutive.
         runs = np.cumsum(starts_of_runs(self.ngrams) | starts_of_runs(self.images[self.sequences])) - 1
         numbers = np.bincount(runs[self.reference_entries], minlength=int(runs[-1]) + 1 if len(runs) else 0)
         candidate_runs = runs[self.candidate_entries]
@@ -188,7 +188,7 @@ class ScoredGroups:
         self.shared_numbers = numbers[candidate_runs]
 
     def reference_log_frequencies(self) -> np.ndarray:
-        """Returns the logarithm of each n-gram's document frequency among these references, 0 where it has none."""
+        """Returns the logarithm of each n-gram's document frequency among these references, 0 if it does not occur."""
         entries = self.reference_entries
         counts = count_documents(self.ngrams[entries], self.images[self.sequences[entries]], self.num_ngrams)
         return np.log(np.maximum(counts, 1))

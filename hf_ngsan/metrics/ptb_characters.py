@@ -1,9 +1,9 @@
-"""The kinds of characters that Penn Treebank tokenization distinguishes.
+"""The kinds of characters in Penn Treebank tokenization.
 
-`simplify` replaces each character by one that stands for its kind, so that the lexical rules can be written with small
-character classes. The kinds are those of Unicode 6.2, from which the tables of Stanford CoreNLP 3.4.1 were made; later
-characters, and all beyond the Basic Multilingual Plane (emoji, rare ideographs), are unknown to it. The latter count as
-two, as Java counts UTF-16 code units: `split_pairs` divides them, and `join_pairs` undoes that.
+`simplify` replaces each character by one that represents its kind, so that the lexical rules can use small character
+classes. The kinds are those of Unicode 6.2, on which the tables of Stanford CoreNLP 3.4.1 are based. Later characters,
+and all beyond the Basic Multilingual Plane (emoji, rare ideographs), are unknown. The latter count as two characters,
+because Java counts UTF-16 code units: `split_pairs` splits them, and `join_pairs` undoes this.
 """
 
 import unicodedata
@@ -32,7 +32,7 @@ LISTED = {
     OTHER_QUOTE: "0093-0094 00AB 00BB 201A 201C-201F 2039-203A",
     CIRCLED_CAPITAL: "24B6-24CF",
     ROMAN_CAPITAL: "2160-216F",
-    # Accents, vowel signs and the like that count as parts of words.
+    # Accents, vowel signs and similar marks that count as parts of words.
     MARK: (
         "02C2-02C5 02D2-02DF 02E5-02EB 02ED 02EF-036F 0375 0378-0379 0384-0385 03F6 0483-0487 055A-055F 0591-05BD "
         "05BF 05C1-05C2 05C4-05C5 05C7 0615-061A 064B-065E 0670 06D6-06E4 06E7-06ED 06FD-06FE 070F 0711 0730-074C "
@@ -40,9 +40,9 @@ LISTED = {
         "09CB-09CD 09D7 09E2-09E3 0A01-0A03 0A3C 0A3E-0A4F 0A81-0A83 0ABC 0ABE-0ACF 0B82 0BBE-0BC2 0BC6-0BC8 "
         "0BCA-0BCD 0C01-0C03 0C3E-0C56 0D3E-0D44 0D46-0D48 0E31 0E34-0E3A 0E47-0E4E 0EB1 0EB4-0EBC 0EC8-0ECD"
     ),
-    # Cherokee, which had no two cases then, and two Mongolian letters that are marks today.
+    # Cherokee, which had no case then, and two Mongolian letters that are marks today.
     SMALL_LETTER: "13A0-13F4 1885-1886",
-    # Letters and digits that Unicode gained after version 6.2.
+    # Letters and digits added after Unicode 6.2.
     UNKNOWN: (
         "037F 0528-052F 0560 0588 05EF 0860-086A 0870-0887 0889-088E 08A1 08AD-08C9 0978 0980 09FC 0AF9 0C34 0C5A 0C5D "
         "0C80 0CDD 0D04 0D54-0D56 0D5F 0DE6-0DEF 0E86 0E89 0E8C 0E8E-0E93 0E98 0EA0 0EA8-0EA9 0EAC 13F5 13F8-13FD "
@@ -51,14 +51,14 @@ LISTED = {
         "A9E6-A9FE AA7E-AA7F AB30-AB5A AB5C-AB69 AB70-ABBF"
     ),
 }
-# Symbols that stand alone. Letters and digits among them are letters and digits.
+# Single symbols. Letters and digits in these ranges remain letters and digits.
 SYMBOLS = (
     "00A1 00A6-00B8 00BF 00D7 00F7 037E 0387 0589 05BE 05C0 05C3 05C6 05F3-05F4 0600-0603 0606-060A 060C 0614 061B "
     "061E-061F 066A 066D 06D4 0700-070D 07F6-07F8 0964-0965 0E4F 1FBD 2016-2017 2020-2023 2030-2038 203B 203E-2042 "
     "207C-207E 208C-208E 2100-214F 2190-2BFF 3002 3012 30FB FF01-FF0F FF1A-FF20 FF3B-FF40 FF5B-FF65"
 )
-# Characters that rules name or that share no kind with another: Latin letters with an ASCII other case, the no-break
-# space, the soft hyphen, the next-line control, the ellipsis, the fraction slash, the ideographic comma.
+# Characters with a kind of their own: Latin letters whose other case is ASCII, the no-break space, the soft hyphen, the
+# next-line control, the ellipsis, the fraction slash and the ideographic comma.
 THEMSELVES = "\u017f\u0131\u0130\u212a\u00a0\u00ad\u0085\u2026\u2044\u3001"
 
 
@@ -69,7 +69,7 @@ def code_points(ranges: str) -> Iterator[int]:
 
 
 class Kinds(dict[int, str]):
-    """Maps a code point to the character that stands for its kind; fills itself while it is used."""
+    """Maps a code point to the character that represents its kind; entries are computed on first use."""
 
     def __init__(self) -> None:
         super().__init__((code, chr(code)) for code in range(0x80))
@@ -104,5 +104,5 @@ def join_pairs(text: str) -> str:
 
 
 def simplify(text: str) -> str:
-    """Returns the text, as long as it is, with each character replaced by the one that stands for its kind."""
+    """Returns a text of the same length in which each character is replaced by the one that represents its kind."""
     return text if text.isascii() and "\0" not in text else text.translate(KINDS)

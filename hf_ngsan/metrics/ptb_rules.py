@@ -1,12 +1,12 @@
-"""The lexical rules of Penn Treebank tokenization, as the COCO evaluation's tokenizer applies them.
+"""The lexical rules of Penn Treebank tokenization, as in the tokenizer of the COCO evaluation.
 
-`scan` walks through a text. At each place it tries the rules that can begin with the character there. The rule whose
-match reaches furthest wins, with the text that must follow the token counted in; of several that reach equally far, the
-first in `RULES` wins. Characters that no rule takes are dropped.
+`scan` goes through a text. At each position, it tries the rules that can start with the character there. The rule with
+the longest match wins, including the text that must follow the token; in a tie, the first one in `RULES` wins.
+Characters that match no rule are dropped.
 
-The patterns are written for text that went through `simplify`: one character stands for each kind of characters outside
-ASCII. `(?i:...)` marks what matches in either case; the rest is exact, as in the original, where "art." before a number
-is an abbreviation in any case and "mtg." is not when it is written "MTG.".
+The patterns are written for the output of `simplify`, in which one character represents each kind of non-ASCII
+characters. `(?i:...)` marks case-insensitive parts; the rest is case-sensitive, as in the original, where "art." before
+a number is an abbreviation in any case, but "MTG." is not an abbreviation, unlike "mtg.".
 """
 
 import re
@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 
 from .ptb_characters import join_pairs, simplify
 
-# Insides of character classes.
+# Contents of character classes.
 LETTERS = "A-Za-z\u00df\u00c0\u017f\u0131\u0130\u212a"
 CAPITALS = "A-Z\u00c0\u0130\u212a\u24b6\u2160"
 DIGITS = "0-9\u0660"
@@ -46,7 +46,7 @@ NAME = "[A-Za-z][A-Za-z0-9_:.-]*+"
 ATTRIBUTE = rf"{NAME}(?:\ *=\ *(?:'[^'\n]*+'|\"[^\"\n]*+\"))?"
 TAG = rf"<(?:[!?][A-Za-z-][^>\n]*+|{NAME}(?:\ ++{ATTRIBUTE})*+\ *+/?|/{NAME})\ *+>"
 
-# URLs and e-mail addresses. The class of host names holds the range from comma to underscore, which has digits and
+# URLs and e-mail addresses. The class of host names has the range from comma to underscore, which includes digits and
 # capitals.
 NOT_IN_WEB = ' \\t\\n\\f\\r"<>|()'
 NOT_LAST_IN_WEB = NOT_IN_WEB + ".!?,{}-"
@@ -54,7 +54,7 @@ WWW_HOST = rf"(?i:www)\.(?:[^{NOT_IN_WEB}.!?,{{}}]++\.)+[A-Za-z]{{2,4}}"
 COM_HOST = rf"(?:[^{NOT_IN_WEB}.!?`'{{}},-_$]++\.)+(?i:com|net|org|edu)"
 NOT_IN_MAIL = NOT_IN_WEB + "{}\u00a0"
 
-# Abbreviations, by what may follow without a new sentence: a word in lower case, anything, a number.
+# Abbreviations, by the text that may follow in the same sentence: a word in lower case, anything, a number.
 INITIALS = r"(?:(?i:(?:canada|eu|japan|korean|non|sino)-u\.s|u\.s\.-u\.(?:k|s\.s\.r))|[A-Za-z](?:\.[A-Za-z])+)"
 BEFORE_LOWER_WORDS = (
     "jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri "
@@ -83,7 +83,7 @@ BEFORE_LOWER = rf"(?:{any_case(BEFORE_LOWER_WORDS)}|{with_capital(STATES_WITH_CA
 ANYWHERE = rf"(?:{INITIALS}|{any_case(ANYWHERE_WORDS)}|M(?i:iss)|(?i:m)[ft](?i:g)|[A-Za-z])\."
 BEFORE_NUMBER = rf"{any_case(BEFORE_NUMBER_WORDS)}\."
 
-# Words that show that a sentence has ended before them.
+# Words that indicate that the previous sentence has ended.
 OPENERS = (
     "a about according additionally after an as at but earlier he her here however if in it last many more mr. ms. "
     "now once one other our she since so some such that the their then there these they this we what when while yet you"
@@ -109,7 +109,7 @@ def always(text: str) -> Callable[[str], str]:
 
 
 def replacing(replacements: Mapping[str, str]) -> Callable[[str], str]:
-    """Returns a function that replaces parts of a token, one kind after another."""
+    """Returns a function that applies replacements to a token, one after another."""
 
     def write(token: str) -> str:
         for part, replacement in replacements.items():
@@ -147,11 +147,11 @@ closing_quote = replacing({**PLAIN_QUOTES, '"': "''", **NAMED_QUOTES})
 class Rule:
     """A kind of token."""
 
-    start: str  # the characters that it can begin with, as the inside of a character class
-    token: str  # its pattern
-    write: Callable[[str], str] | None = str  # turns its text into what is written; None writes nothing
-    ahead: str = ""  # the pattern of the text that must follow
-    again: int = 0  # number of characters at its end that are read once more after it
+    start: str  # possible first characters, as the content of a character class
+    token: str  # pattern of the token
+    write: Callable[[str], str] | None = str  # converts its text into the output; None writes nothing
+    ahead: str = ""  # pattern of the text that must follow
+    again: int = 0  # number of characters at its end that are read again after it
 
 
 ANY = r"\s\S"
@@ -160,7 +160,7 @@ ALPHANUMERIC_START = LETTERS + DIGITS
 APOSTROPHE_START = "'\u2019&"
 
 RULES = [
-    # Words that are two, and words with what is attached to them.
+    # Words that are split in two, and words with attached parts.
     Rule("Cc", "(?i:can)", ahead="(?i:not)"),
     Rule("GgWw", "(?i:gon|wan)", ahead="(?i:na)"),
     Rule("Gg", "(?i:got)", ahead="(?i:ta)"),
@@ -213,7 +213,7 @@ RULES = [
     Rule("A-Za-z0-9", r"[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}(?:\\?/[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}){1,2}"),
     Rule("A-Z$#", r"[A-Z]*\$|#"),
     Rule("\u00a3", "\u00a3", replacing(CURRENCIES)),
-    # Abbreviations and what ends with a full stop.
+    # Abbreviations and other tokens that end with a full stop.
     Rule("A-Za-z", rf"{INITIALS}\.", ahead=NEW_SENTENCE, again=1),
     Rule("A-Za-z", "[A-Za-z]", ahead=rf"\.{NEW_SENTENCE}"),
     Rule("CPcp", r"(?i:co|pt[ey])\.", ahead=f"[{BLANKS}](?i:ltd|lim)"),
@@ -230,7 +230,7 @@ RULES = [
     ),
     Rule(APOSTROPHE_START, f"{APOSTROPHE}[0-9][0-9]", ahead=f"[{BLANKS_AND_ENDS}]"),
     Rule(WORD_START, rf"{WORD}\.", without_soft_hyphens, ahead=COMMA),
-    # Faces.
+    # Emoticons.
     Rule("<>:;=", r"[<>]?[:;=][-o*']?[()DPdpO\\{@|\[\]]", replacing(PARENTHESES), ahead="[^A-Za-z0-9]"),
     Rule(
         "-^x=~<>'(",
@@ -263,7 +263,7 @@ RULES = [
     Rule(ALPHANUMERIC_START, COMPOUND),
     Rule("A-Z", rf"{SUM_OF_CAPITALS}\.", with_plain_ampersand, ahead=COMMA),
     Rule("A-Z", SUM_OF_CAPITALS, with_plain_ampersand),
-    # Quotes and the rest.
+    # Quotes and other symbols.
     Rule("'", "'", opening_quote, ahead=r"[A-Za-z][^ \t\n\r\u00a0]"),
     Rule(APOSTROPHE_START, ENCLITIC, closing_quote),
     Rule("'&`\u2018\u2019\u201c", "''|'|(?i:&apos;)|[`\u2018\u2019\u201c]{1,2}", closing_quote),
@@ -273,7 +273,7 @@ RULES = [
 ]
 
 
-# Number of characters that a rule sees at first. Without a bound, text such as "<!a<!a<!a" would take quadratic time.
+# Number of characters that a rule sees at first. Without a limit, text such as "<!a<!a<!a" would need quadratic time.
 WINDOW = 400
 
 
@@ -286,9 +286,9 @@ def rules_starting_with(character: str) -> tuple[tuple[re.Pattern[str], Rule], .
     )
 
 
-# Most text needs no rules each time. A stretch of plain words, with commas after some and perhaps a full stop at the
-# end of the line, is just split, but for an abbreviation at its end. And letters with quotes, hyphens and the like
-# before a blank make the same tokens wherever they stand, so these are remembered, if they are short.
+# Shortcuts for most text. A sequence of plain words, with commas after some and an optional full stop at the end of the
+# line, is just split, unless it ends with an abbreviation. And letters with quotes, hyphens and the like before a space
+# have the same tokens everywhere, so these are cached if they are short.
 PLAIN = re.compile(
     rf"(?:[A-Za-z]++[,;]?+(?: ++(?![{BLANKS}])|(?=\n)|\Z))*+"
     r"(?:[A-Za-z]{2,}+\.(?= *+(?:\n|\Z)))?+"
@@ -303,8 +303,8 @@ TWO_WORDS = {words.replace(" ", ""): words for words in ("can not", "gim me", "g
 def scan(text: str, simple: str | None = None, start: int = 0, end: int | None = None) -> list[str]:
     """Returns the tokens of a line of text, in lower case.
 
-    The text went through `split_pairs`; `simple` is `simplify(text)`, if it is known already. Rules see the text after
-    the line, from `start` to `end`, too, since abbreviations may depend on it.
+    The text is an output of `split_pairs`; `simple` is `simplify(text)`, if already computed. Rules also see the text
+    after the line (from `start` to `end`), because abbreviations may depend on it.
     """
     simple = simplify(text) if simple is None else simple
     end = len(text) if end is None else end
@@ -341,7 +341,7 @@ def chunk_tokens(chunk: str) -> list[str]:
 
 
 def next_token(text: str, simple: str, position: int) -> tuple[str | None, int]:
-    """Returns the token at a position, or `None` where there is none, and the position to continue at."""
+    """Returns the token at a position (`None` if there is none) and the position to continue at."""
     match, rule = longest_match(simple, position)
     if match is None or rule is None:
         return None, position + 1

@@ -1,4 +1,4 @@
-"""Caption metrics by name. Importing this module loads none of them, so that the command line can list the names.
+"""Caption metrics by name. Importing this module imports none of them, so the command line can list them quickly.
 
 ```python
 register_metric("length_ratio", "my_module:LengthRatio")  # a class, or the module and name of one
@@ -23,20 +23,20 @@ def register_metric(name: str, metric: MetricMaker) -> None:
     """Adds a caption metric to [`CaptionMetrics`], `hf-ngsan score` and `hf-ngsan evaluate --metrics`.
 
     Args:
-        name: name by which it is chosen; the names of its scores may differ.
+        name: name for selecting it; the names of its scores may differ.
         metric: a subclass of [`CaptionMetric`], or a function without arguments that returns one; or its
-            `"module:name"`, imported when first used.
+            `"module:name"`, which is imported on first use.
 
     Raises:
         ValueError: another metric has this name.
     """
     if METRICS.get(name, metric) != metric:
-        raise ValueError(f"There is a metric {name!r} already; give this one another name.")
+        raise ValueError(f"A metric {name!r} already exists; choose another name.")
     METRICS[name] = metric
 
 
 def make_metric(name: str) -> "CaptionMetric":
-    """Returns a metric by its name; raises a ValueError for an unknown one."""
+    """Returns a metric by name; raises a ValueError for an unknown name."""
     if name not in METRICS:
         raise ValueError(f"Unknown metric {name!r}; choose from {', '.join(METRICS)}.")
     metric = METRICS[name]

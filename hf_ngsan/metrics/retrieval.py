@@ -1,4 +1,4 @@
-"""Recall@K and median rank of image-text retrieval; ranks by counting, not by sorting every row."""
+"""Recall@K and median rank of image-text retrieval; ranks are computed by counting instead of sorting rows."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def retrieval_metrics(
 ) -> dict[str, float]:
     """Measures recall@K and median rank in both directions.
 
-    Image to text: a query image has found its text if any of its captions is among the first K. Text to image: every
+    Image to text: a query image counts as found if any of its captions is among the first K. Text to image: every
     caption is a query with one right image.
 
     Args:
         similarity: array or tensor `(images, captions)`, larger is more similar.
-        caption_images: `(captions,)`, the image of each caption; by default each image has the same number of captions,
-            next to each other and in the order of images.
-        folds: number of parts of equal size, each a run of images with their captions, to average over. On the 5,000
-            images of the COCO test split 1 is the 5K protocol and 5 the 1K protocol.
+        caption_images: `(captions,)`, the image of each caption; by default, each image has the same number of
+            captions, next to each other and in the order of images.
+        folds: number of equal parts (consecutive images with their captions) to average over. For the 5,000 images of
+            the COCO test split, 1 is the 5K protocol and 5 the 1K protocol.
         recall_at: the values of K.
 
     Returns:
@@ -37,8 +37,8 @@ def retrieval_metrics(
         `image_to_text_median_rank` and `text_to_image_median_rank` (1 is best), and `rsum`, the sum of all recalls.
 
     Raises:
-        ValueError: shapes do not fit, an image has no caption, a value is not a number, or the images cannot be divided
-            into `folds` equal parts.
+        ValueError: shapes do not match, an image has no caption, a value is NaN, or the images cannot be divided into
+            `folds` equal parts.
 
     Example:
 
@@ -75,7 +75,7 @@ def retrieval_metrics(
 def retrieval_ranks(
     similarity: np.ndarray | torch.Tensor, caption_images: Sequence[int] | np.ndarray | torch.Tensor | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rank of the right answer to each query, 1 for the first place; equal similarities keep their order.
+    """Returns the rank of the right answer to each query, counted from 1; equal similarities keep their order.
 
     Arguments and errors are those of [`retrieval_metrics`].
 
@@ -89,8 +89,8 @@ def retrieval_ranks(
     in_order = bool((np.diff(by_image) == 1).all())
 
     image_ranks = np.empty(len(similarity), dtype=np.int64)
-    # Images before the right one of each caption, the captions in the order of images. The sums of up to 255 rows are
-    # kept in 8 bits, eight times faster than in 64.
+    # Number of images before the right one of each caption, with captions in image order. Sums of up to 255 rows are
+    # kept in 8 bits, which is eight times faster than 64 bits.
     before, before_in_block = np.zeros(len(matching), dtype=np.int64), np.zeros(len(matching), dtype=np.uint8)
     precedes = np.empty(len(matching), dtype=bool)
     start = 0
@@ -98,13 +98,13 @@ def retrieval_ranks(
         row = similarity[image]
         if np.isnan(np.dot(row, row)):
             column = np.flatnonzero(np.isnan(row))[0]
-            raise ValueError(f"similarity holds a value that is not a number, at image {image}, caption {column}.")
+            raise ValueError(f"similarity has NaN at image {image}, caption {column}.")
         own_captions = by_image[start:end]
         best = own_captions[row[own_captions].argmax()]
         not_worse = np.flatnonzero(row >= row[best])
         image_ranks[image] = 1 + np.count_nonzero((not_worse < best) | (row[not_worse] > row[best]))
 
-        # This image stands before its equals among the answers to captions of later images only.
+        # In a tie, this image comes first only for captions of later images.
         row = row if in_order else row[by_image]
         np.greater(row[:end], matching[:end], out=precedes[:end])
         np.greater_equal(row[end:], matching[end:], out=precedes[end:])
@@ -121,7 +121,7 @@ def retrieval_ranks(
 def check_similarity(
     similarity: np.ndarray | torch.Tensor, caption_images: Sequence[int] | np.ndarray | torch.Tensor | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both as arrays, with the default of `caption_images`; raises the errors of [`retrieval_metrics`]."""
+    """Returns both as arrays, with the default for `caption_images`; raises the errors of [`retrieval_metrics`]."""
     similarity = np.ascontiguousarray(as_array(similarity))
     if similarity.dtype not in (np.float32, np.float64):
         similarity = similarity.astype(np.float32 if similarity.dtype == np.float16 else np.float64)
@@ -132,7 +132,7 @@ def check_similarity(
         return similarity, np.repeat(np.arange(images), captions // images)
     caption_images = as_array(caption_images).astype(np.int64)
     if caption_images.shape != (captions,) or caption_images.min() < 0 or caption_images.max() >= images:
-        raise ValueError(f"caption_images must have {captions} numbers of images, from 0 to {images - 1}.")
+        raise ValueError(f"caption_images must have {captions} indices of images, from 0 to {images - 1}.")
     without = np.flatnonzero(np.bincount(caption_images, minlength=images) == 0)
     if len(without):
         raise ValueError(f"Image {without[0]} has no caption; leave images without captions out.")
@@ -140,7 +140,7 @@ def check_similarity(
 
 
 def as_array(values: Sequence[int] | np.ndarray | torch.Tensor) -> np.ndarray:
-    """Returns an array or a tensor as an array; bfloat16, which numpy lacks, becomes float32."""
+    """Converts a tensor to an array; bfloat16, which NumPy lacks, becomes float32."""
     detach = getattr(values, "detach", None)
     if detach is None:
         return np.asarray(values)

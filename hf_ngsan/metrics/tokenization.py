@@ -1,4 +1,4 @@
-"""Captions as text: Penn Treebank tokenization in Python, as the COCO caption evaluation uses it, and word ids."""
+"""Penn Treebank tokenization in Python, as in the COCO caption evaluation, and word ids."""
 
 import re
 from collections.abc import Iterable
@@ -18,27 +18,27 @@ LINE_ENDS = re.compile("[\n\r\v\f\u2028\u2029]")
 
 
 class PTBTokenizer:
-    """Tokenizes captions exactly as the COCO evaluation does, without Java.
+    """Tokenizes captions exactly like the COCO evaluation, without Java.
 
-    The evaluation runs the tokenizer of Stanford CoreNLP 3.4.1 with `-preserveLines -lowerCase` and takes punctuation
-    out of the result. That removes quotes, commas, colons, semicolons, dashes and full stops, but leaves brackets (as
-    "-lrb-"), "?!", "$", "%" and other symbols, because its list has the brackets in upper case.
+    The evaluation runs the tokenizer of Stanford CoreNLP 3.4.1 with `-preserveLines -lowerCase` and then removes
+    punctuation: quotes, commas, colons, semicolons, dashes and full stops. Brackets (as "-lrb-"), "?!", "$", "%" and
+    other symbols stay, because its list has the brackets in upper case.
 
-    Differences from the original that remain, all found by comparing millions of strings:
+    The remaining differences from the original, all found by comparing millions of strings:
 
-    - Line ends inside a caption (line feed, carriage return, vertical tab, form feed, U+2028, U+2029) count as blanks.
-      The evaluation does so for the line feed only; any other moves every later caption by one there.
-    - A quoted attribute of an SGML tag that goes over a line end (`<a b='` in one caption, `'>` in a later one)
-      swallows the lines between in the original; here a token never leaves its caption.
-    - Lower case comes from Java's or Python's own tables, which differ for the youngest letters, and for a capital
+    - Line ends inside a caption (line feed, carriage return, vertical tab, form feed, U+2028, U+2029) count as spaces.
+      In the evaluation, only the line feed does; any other line end shifts every later caption by one.
+    - In the original, a quoted attribute of an SGML tag that extends over a line end (`<a b='` in one caption, `'>` in
+      a later one) includes the lines in between; here, a token never extends beyond its caption.
+    - Lower-casing uses Python's tables instead of Java's; these differ for recently added letters, and for a capital
       sigma after a hyphen at the end of a word.
-    - A rule looks 400 characters far, which keeps the time linear: a tag or a URL that is longer may fall apart,
-      and a sentence that begins after more blanks than that does not end the one before. Long words stay whole.
+    - A rule sees 400 characters, which keeps the time linear: longer tags or URLs may be split, and a sentence that
+      starts after more spaces than that does not end the previous one. Long words are not split.
 
     Args:
-        joined: tokenize the captions of a call as one text, a caption a line, as the evaluation and the metrics of this
-            package do: an abbreviation at the end of a caption can lose its dot because of the next caption.
-        keep_punctuation: leave punctuation in.
+        joined: tokenize all captions of a call as one text, one caption per line, like the evaluation and the metrics
+            of this package: an abbreviation at the end of a caption can lose its dot because of the next caption.
+        keep_punctuation: do not remove punctuation.
 
     Example:
 
@@ -55,9 +55,9 @@ class PTBTokenizer:
         self.keep_punctuation = keep_punctuation
 
     def tokenize(self, captions: Iterable[str]) -> list[str]:
-        """Returns for each caption its tokens with a blank between; a token may hold a no-break space ("1 1/2")."""
+        """Returns the tokens of each caption, separated by spaces; a token may have a no-break space ("1 1/2")."""
         if isinstance(captions, str):
-            raise ValueError("tokenize takes a list of captions, not one string; write tokenize([caption]).")
+            raise ValueError("tokenize needs a list of captions, not a string; write tokenize([caption]).")
         lines = [split_pairs(LINE_ENDS.sub(" ", caption)) for caption in captions]
         if not self.joined:
             return [self.join_tokens(scan(line)) for line in lines]
@@ -70,7 +70,7 @@ class PTBTokenizer:
         return tokenized
 
     def join_tokens(self, tokens: list[str]) -> str:
-        # The evaluation reads lines: white space at their end goes, even if it belongs to the last token.
+        # The evaluation reads lines and strips white space at their end, even if it belongs to the last token.
         if tokens:
             tokens[-1] = tokens[-1].rstrip()
         return " ".join(tokens if self.keep_punctuation else [t for t in tokens if t not in PUNCTUATION])
@@ -82,11 +82,11 @@ class CaptionTokenizer(Protocol):
 
 TokenizerChoice = str | CaptionTokenizer | None
 
-END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer lets through together
+END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer outputs together
 
 
 def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[str]:
-    """Tokenizes captions, see [`~hf_ngsan.metrics.evaluation.CaptionMetric`]; a ValueError for another string."""
+    """Tokenizes captions, see [`~hf_ngsan.metrics.evaluation.CaptionMetric`]; a ValueError for other tokenizers."""
     if tokenizer is None:
         return captions
     if isinstance(tokenizer, str):
@@ -102,8 +102,8 @@ def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[st
 
 
 def encode_words(captions: Iterable[str]) -> tuple[WordSequences, tuple[str, ...]]:
-    """Returns the numbers of the words, divided by white space, of tokenized captions, and the words in their order."""
-    # One long text with a mark after each caption: a list for each caption would keep the garbage collector busy.
+    """Splits tokenized captions at white space; returns word ids, and the words in the order of their ids."""
+    # One long text with a separator after each caption: a list per caption would slow down the garbage collector.
     words = "".join([f"{caption} {END_OF_CAPTION} " for caption in captions]).split()
     ids = {word: index for index, word in enumerate(dict.fromkeys([END_OF_CAPTION, *words]), -1)}
     numbers = np.fromiter(map(ids.__getitem__, words), dtype=np.int64, count=len(words))

@@ -1,4 +1,4 @@
-"""VQA accuracy with the official normalisation of answers (Antol et al. 2015, Goyal et al. 2017), oddities included."""
+"""VQA accuracy with the official normalisation of answers (Antol et al. 2015, Goyal et al. 2017) and its quirks."""
 
 import re
 from collections import Counter
@@ -9,12 +9,12 @@ MARKS = (*';/[]"{}()=+\\_-><@`,?!',)
 DIGITS_WITH_COMMA = re.compile(r"\d,\d")
 PERIOD = re.compile(r"\.(?!\d)")
 MAX_PERIODS = 32
-"""The official code passes `re.UNICODE`, which is 32, where `re.sub` expects the number of replacements."""
+"""The official code passes `re.UNICODE` (= 32) to `re.sub` as the number of replacements."""
 ARTICLES = ("a", "an", "the")
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DIGIT_OF_WORD = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
-ENOUGH_PEOPLE = 3  # who must give an answer for full accuracy (Antol et al. 2015)
-SCORES_OF_COUNTS = (0.0, 0.3, 0.6, 0.9, 1.0)  # soft targets of answers by 0 to 4 people in MCAN's released code
+ENOUGH_PEOPLE = 3  # number of people that must give an answer for full accuracy (Antol et al. 2015)
+SCORES_OF_COUNTS = (0.0, 0.3, 0.6, 0.9, 1.0)  # soft targets in MCAN's released code for answers given by 0 to 4 people
 
 WITHOUT_APOSTROPHE = """
     ain't aren't can't could've couldn't didn't doesn't don't hadn't hasn't haven't he'd he's how'd how'll how's
@@ -28,7 +28,7 @@ TWO_APOSTROPHES = """
     couldn't've hadn't've he'd've I'd've it'd've mightn't've she'd've shouldn't've somebody'd've someone'd've
     something'd've there'd've they'd've we'd've who'd've wouldn't've y'all'd've you'd've
 """.split()  # noqa: SIM905
-"""Contractions that are also recognised with either of two apostrophes alone."""
+"""Contractions that are also recognised with only one of two apostrophes."""
 ODD = {
     **{"let's": "let's", "she's": "she's", "ow's'at": "'ow's'at", "'ows'at": "'ow's'at", "'ow'sat": "'ow's'at"},
     **{"somebody'd": "somebodyd", "twas": "'twas", "yall'll": "y'all'll", "y'allll": "y'all'll"},
@@ -36,7 +36,7 @@ ODD = {
 }
 
 CONTRACTIONS = {word.replace("'", ""): word for word in WITHOUT_APOSTROPHE}
-"""The official table from what people type to contractions with their apostrophes."""
+"""The official table from typed forms to contractions with their apostrophes."""
 for word in TWO_APOSTROPHES:
     first, second, third = word.rsplit("'", 2)
     CONTRACTIONS |= {f"{first}{second}'{third}": word, f"{first}'{second}{third}": word}
@@ -44,10 +44,10 @@ CONTRACTIONS |= ODD
 
 
 def without_punctuation(answer: str) -> str:
-    """Deletes punctuation marks, or puts blanks in their place.
+    """Removes punctuation marks or replaces them by spaces.
 
-    A mark disappears where it has a blank beside it anywhere in the answer, or where the answer has a comma between
-    digits (1,000); else it becomes a blank. Periods that no digit follows disappear, the first 32 of them.
+    A mark is removed if it is next to a space anywhere in the answer, or if the answer has a comma between digits
+    (1,000); otherwise it becomes a space. The first 32 periods that are not followed by a digit are removed.
     """
     cleaned, has_number = answer, DIGITS_WITH_COMMA.search(answer) is not None
     for mark in MARKS:
@@ -58,7 +58,7 @@ def without_punctuation(answer: str) -> str:
 
 @lru_cache(maxsize=2**16)
 def normalize_answer(answer: str) -> str:
-    """Returns an answer as the official evaluation compares it.
+    """Normalises an answer like the official evaluation.
 
     Punctuation is removed, letters are lower-cased, numbers up to ten become digits, articles are dropped, and
     contractions are completed.
@@ -81,11 +81,11 @@ def tidy(answer: str) -> str:
 
 
 def vqa_accuracy(answer: str, human_answers: Sequence[str]) -> float:
-    """Returns how right an answer is, in [0, 1]: the mean over the people of min(1, n / 3).
+    """Returns the accuracy of an answer, in [0, 1]: the mean over people of min(1, n / 3).
 
-    n is the number of *other* people who gave this answer, ten people in VQA. All answers are normalised first, unless
-    all people wrote the same: then they are compared unchanged, as in the official evaluation. A single human answer,
-    such as the class of a classification, makes the answer right or wrong; none at all are a ValueError.
+    n is the number of *other* people who gave this answer; VQA has ten people. All answers are normalised first, unless
+    all people gave the same answer: then they are compared unchanged, as in the official evaluation. With a single
+    human answer, such as a class, the accuracy is 0 or 1; without human answers, a ValueError is raised.
     """
     if not human_answers:
         raise ValueError("There are no human answers to compare with.")
@@ -102,7 +102,7 @@ def vqa_accuracy(answer: str, human_answers: Sequence[str]) -> float:
 def answer_scores(human_answers: Iterable[str]) -> dict[str, float]:
     """Returns a score in [0, 1] for each normalised answer: 0.3, 0.6, 0.9, 1 for 1, 2, 3, 4 or more people.
 
-    These are the soft targets of MCAN's released code. The one answer of a classification has the score 1.
+    These are the soft targets of MCAN's released code. The only answer of a classification has the score 1.
     """
     counts = Counter(map(normalize_answer, human_answers))
     if sum(counts.values()) == 1:

@@ -1,4 +1,4 @@
-"""Searches that transformers' `generate()` takes as `custom_generate`: diverse, constrained and contrastive.
+"""Searches that transformers' `generate()` takes as `custom_generate`: diverse and constrained.
 
 `model.generate(**inputs, custom_generate=diverse_beam_search, num_beams=6, num_beam_groups=3)` needs no trust.
 """
@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.functional import cosine_similarity, pad
-from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
+from torch.nn.functional import pad
+from transformers.generation import GenerateBeamEncoderDecoderOutput
 
 from .processing_captioning import TOKENIZING
 
@@ -275,70 +275,6 @@ def constrained_beam_search(
     return answer(*ended.best(), ended.prefix_length, generation_config)
 
 
-@torch.no_grad()
-def contrastive_search(
-    model: Any,
-    input_ids: torch.Tensor,
-    logits_processor: Any,
-    stopping_criteria: Any,
-    generation_config: Any,
-    penalty_alpha: float = 0.6,
-    candidates: int = 4,
-    **model_kwargs: Any,
-) -> Any:
-    """Chooses among the most probable words the one whose hidden state is least like those of the words before it.
-
-    Su et al. (2022): the word v with the largest (1 - alpha) p(v) - alpha max_j cos(h_v, h_j), where h are the
-    last hidden states of the decoder. There is one caption an image.
-
-    Args:
-        penalty_alpha: alpha, between 0 (greedy search) and 1.
-        candidates: how many of the most probable words are compared.
-    """
-    check_settings("contrastive_search", generation_config)
-    if not 0 <= penalty_alpha <= 1:
-        raise ValueError(f"penalty_alpha is {penalty_alpha}; it must lie between 0 and 1.")
-    if generation_config.num_beams != 1 or generation_config.num_return_sequences != 1:
-        raise ValueError("contrastive_search finds one caption an image; set num_beams and num_return_sequences to 1.")
-    images, each = len(input_ids), min(candidates, model.config.get_text_config(decoder=True).vocab_size)
-    padding = generation_config.pad_token_id or 0
-    sequences, is_finished = input_ids, torch.zeros(images, dtype=torch.bool, device=input_ids.device)
-    is_word = model_kwargs.get("decoder_attention_mask")
-    is_word = torch.ones_like(input_ids) if is_word is None else is_word
-    expanded, model_kwargs = model._expand_inputs_for_generation(
-        input_ids=input_ids, expand_size=each, is_encoder_decoder=model.config.is_encoder_decoder, **model_kwargs
-    )
-    decoder = StepwiseDecoder(model, expanded, {**model_kwargs, "output_hidden_states": True})
-    first_rows = rows = torch.arange(images, device=input_ids.device) * each
-    outputs = decoder.step()
-    if not states_of(outputs):
-        raise ValueError("contrastive_search compares hidden states of one captioner; an ensemble has none.")
-    states = states_of(outputs)[-1][rows, -input_ids.shape[1] :]  # some decoders have states of the image in front
-    while not bool(is_finished.all()):
-        probabilities = logits_processor(sequences, outputs.logits[rows, -1].float()).softmax(-1)
-        probable = probabilities.topk(each)
-        decoder.choose(rows.repeat_interleave(each), probable.indices.flatten())
-        outputs = decoder.step()
-        ahead = states_of(outputs)[-1][:, -1].view(images, each, 1, -1)
-        likeness = cosine_similarity(ahead.float(), states[:, None].float(), dim=-1)
-        likeness = likeness.masked_fill(is_word[:, None] == 0, NEVER).amax(-1)
-        values = (1 - penalty_alpha) * probable.values - penalty_alpha * likeness
-        best = values.masked_fill(probable.values == 0, NEVER).argmax(-1)
-        rows = first_rows + best
-        words = torch.where(is_finished, padding, decoder.sequences[rows, -1])
-        sequences = torch.cat([sequences, words[:, None]], dim=1)
-        states = torch.cat([states, states_of(outputs)[-1][rows, -1:]], dim=1)
-        is_word = pad(is_word, (0, 1), value=1)
-        is_finished |= stopping_criteria(sequences, None)
-    found: Any = sequences
-    return GenerateEncoderDecoderOutput(sequences=found) if generation_config.return_dict_in_generate else found
-
-
-def states_of(outputs: Any) -> Any:
-    """Returns the hidden states of the decoder, or `None` if a model has none."""
-    return getattr(outputs, "decoder_hidden_states", None) or getattr(outputs, "hidden_states", None)
-
-
 def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> torch.Tensor:
     """Returns `(required words, vocab_size)`: the tokens that fulfil each word."""
     table = torch.zeros(len(required_words), vocab_size, dtype=torch.bool)
@@ -374,7 +310,6 @@ def answer(sequences: torch.Tensor, scores: torch.Tensor, prefix_length: int, ge
 SEARCHES = {  # by the option of a pipeline that asks for them
     "num_beam_groups": diverse_beam_search,
     "required_words": constrained_beam_search,
-    "penalty_alpha": contrastive_search,
 }
 
 
@@ -389,8 +324,6 @@ def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
     if len(asked) > 1:
         raise ValueError(f"{asked[0]} and {asked[1]} ask for different searches; give one of them.")
     found = {**options, "custom_generate": SEARCHES[asked[0]]}
-    if asked == ["penalty_alpha"]:
-        found.setdefault("num_beams", 1)  # whatever the captioner's own number is
     if asked == ["required_words"]:
         forms = [[word] if isinstance(word, str) else word for word in options["required_words"]]
         found["required_words"] = [[id_of_word(word, processor) for word in of_word] for of_word in forms]

@@ -84,11 +84,10 @@ class CaptioningProcessor(ProcessorMixin):
                 for `generate()`, which ignores the labels; `""` for none.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images.
             visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1].
-            captions (`str`, `list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an
-                image. `None` or `""` is a row without any label. Beside them `text` makes no labels.
+            captions (`str`, `list[str]` or `list[list[str]]`, *optional*): one training caption per image, or C per
+                image, which make the labels. `None` or `""` is a row without labels.
             boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` in pixels of the upright
-                image, as `post_process_object_detection` of transformers returns them, in place of `visual_boxes`.
-                They are clipped to the image; one without a box keeps the whole image.
+                image, as `post_process_object_detection` of transformers returns them. They are clipped to the image.
             kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
 
         Returns:
@@ -99,46 +98,31 @@ class CaptioningProcessor(ProcessorMixin):
             `(B, T)`, padded on the left. Labels have no start token, the end token, and -100 at padding.
         """
         if images is not None and visual_features is not None:
-            raise ValueError("Give images or visual_features, not both: features stand in for images.")
-        if boxes is not None and (visual_boxes is not None or images is None):
+            raise ValueError("Give images or visual_features, not both: features replace images.")
+        if boxes is not None and (images is None or visual_boxes is not None):
             raise ValueError("boxes are in pixels of images: give them with images, and without visual_boxes.")
-        numbers: dict[str, int] = {}
-        if images is not None:
-            images = self.read_images(images)
-            numbers["images"] = len(images)
-            if boxes is not None:
-                boxes = as_arrays(boxes, "boxes", may_be_empty=True)
-                numbers["boxes"] = len(boxes)
-                visual_boxes = [
-                    boxes_in_shares(of_image, image.width, image.height, f"image {index}")
-                    for index, (of_image, image) in enumerate(zip(boxes, images, strict=False))
-                ]
-            if visual_boxes is not None:
-                check_whole_images(self.image_processor, {**kwargs, **kwargs.get("images_kwargs", {})})
+        kwargs.setdefault("return_tensors", "pt")
+        text, captions = ([value] if isinstance(value, str) else value for value in (text, captions))
+        images = None if images is None else self.read_images(images)
+        if boxes is not None:
+            boxes = as_arrays(boxes, "boxes", may_be_empty=True)
+            pairs = enumerate(zip(boxes, images, strict=False))
+            visual_boxes = [boxes_in_shares(rows, *image.size, f"image {place}") for place, (rows, image) in pairs]
+        if images is not None and visual_boxes is not None:
+            check_whole_images(self.image_processor, {**kwargs, **kwargs.get("images_kwargs", {})})
         data: dict[str, Any] = pad_visual_inputs(visual_features, visual_boxes)
-        if videos is not None:
-            numbers["videos"] = len(videos)
-            data.update(self.clips(videos, **kwargs))
-        numbers |= {name: len(data[name]) for name in ("visual_features", "visual_boxes") if name in data}
-        if captions is not None:
-            captions = [captions] if isinstance(captions, str) else captions
-            numbers["captions"] = len(captions)
-            data["labels"] = self.caption_labels(captions)
-        if text is not None:
-            text = [text] if isinstance(text, str) else text
-            numbers["text"] = len(text)
+        inputs = {"images": images, "boxes": boxes, "videos": videos, "captions": captions, "text": text, **data}
+        numbers = {name: len(value) for name, value in inputs.items() if value is not None and name != "attention_mask"}
         if len(set(numbers.values())) != 1:
             raise ValueError(f"Inputs are missing, or not of the same number of images; there are {numbers}.")
-        kwargs.setdefault("return_tensors", "pt")
         if images is not None:
-            data.update(super().__call__(images=images, **kwargs))
+            data |= super().__call__(images=images, **kwargs)
+        if videos is not None:
+            data |= self.clips(videos, **kwargs)
         if text is not None:
-            with TOKENIZING:
-                encoded = super().__call__(text=[f"{self.tokenizer.bos_token} {one}".strip() for one in text], **kwargs)
-            names = {"input_ids": "decoder_input_ids", "attention_mask": "decoder_attention_mask"}
-            data.update({names.get(name, name): value for name, value in encoded.items()})
-            if captions is None:
-                data["labels"] = self.labels_of(encoded["input_ids"], encoded.get("attention_mask"))
+            data |= self.prefixes(text, **kwargs)
+        if captions is not None:
+            data["labels"] = self.caption_labels(captions)
         return BatchFeature(data, tensor_type="np" if kwargs["return_tensors"] == "np" else None)
 
     @property
@@ -169,6 +153,14 @@ class CaptioningProcessor(ProcessorMixin):
         frames = self.read_images([image for clip in clips for image in clip])
         pixels = super().__call__(images=frames, **{**kwargs, "return_tensors": "pt"})["pixel_values"]
         return pad_clips(pixels.split([len(clip) for clip in clips]))
+
+    def prefixes(self, text: Sequence[str], **kwargs: Any) -> dict[str, Any]:
+        """Makes decoder inputs with the start token, and their labels, see [`CaptioningProcessor.__call__`]."""
+        with TOKENIZING:
+            encoded = super().__call__(text=[f"{self.tokenizer.bos_token} {one}".strip() for one in text], **kwargs)
+        names = {"input_ids": "decoder_input_ids", "attention_mask": "decoder_attention_mask"}
+        labels = self.labels_of(encoded["input_ids"], encoded.get("attention_mask"))
+        return {**{names.get(name, name): value for name, value in encoded.items()}, "labels": labels}
 
     def unknown_words(self, text: str) -> list[str]:
         """Returns the words of a text without a token, and special tokens, which are no words."""

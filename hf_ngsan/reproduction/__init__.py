@@ -1,8 +1,8 @@
-"""Papers' tables as data in this folder, and the trainings and evaluations behind each.
+"""The tables of papers as data in this folder, and the training runs and evaluations for each of them.
 
 ```python
 plan = make_plan(find_table("ngsan", "4"), data="scenes", seeds=range(3), output=Path("runs/reproduce"))
-plan.runs[0].commands  # which `results.reproduce` runs
+plan.runs[0].commands  # these are run by `results.reproduce`
 ```
 """
 
@@ -30,7 +30,7 @@ from ..training.run import load_split, short_checksum
 
 PAPERS = {file.stem: file for file in sorted(Path(__file__).parent.glob("*.yaml"))}
 OWN_OPTIONS = {"training.seed": "--seeds and --first-seed", "training.output_dir": "--output", "data.spec": "--data"}
-"""Keys of each run, and the options of the command that they follow from."""
+"""Keys of each run that follow from options of the command."""
 
 
 class UnknownTableError(ValueError):
@@ -39,14 +39,14 @@ class UnknownTableError(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """A model that a table has trained; the fields are the keys of a row in a paper's file."""
+    """A model that is trained for a table; the fields are the keys of a row in a paper's file."""
 
     name: str
     config: str  # training config of the paper's row
-    changes: str = ""  # changes to the training config of other data that make it this row
-    paper_changes: str = ""  # changes to `config`, where no config is packaged for the row
-    small: Mapping[str, str] = field(default_factory=dict)  # configs of other data, by reader, if not those of all rows
-    needs: str | None = None  # another run, a language model that is trained before
+    changes: str = ""  # changes for this row to the training config of other data
+    paper_changes: str = ""  # changes to `config` for rows without a packaged config
+    small: Mapping[str, str] = field(default_factory=dict)  # configs of other data, by reader, specific to this row
+    needs: str | None = None  # another run, a language model that must be trained first
     ours: bool = False  # not in the paper
 
 
@@ -58,11 +58,11 @@ class Table:
     title: str
     source: str
     metrics: tuple[str, ...]
-    compared: tuple[str, ...]  # those of the metrics that rows are compared by
+    compared: tuple[str, ...]  # metrics by which rows are compared
     rows: Mapping[str, Mapping[str, float]]  # numbers of the paper by row and metric, in its units
-    runs: Mapping[str, Run]  # the training of each row, and trainings that it needs
-    baselines: Mapping[str, str]  # the row that each other row is compared with
-    data: Mapping[str, Any]  # `name` of the paper's data and its numbers of rows, `train` and `evaluated`
+    runs: Mapping[str, Run]  # the run of each row, and runs that these need
+    baselines: Mapping[str, str]  # baseline row of each other row
+    data: Mapping[str, Any]  # `name` of the paper's data, and numbers of rows, `train` and `evaluated`
     paper_settings: str  # changes to the paper's training configs
     paper_evaluation: str  # options of the paper's evaluations
     small: Mapping[str, Mapping[str, str]]  # `config`, `split` and `settings` of other data, by reader
@@ -70,7 +70,7 @@ class Table:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A training with a seed and its evaluation, as two commands of `hf-ngsan`."""
+    """A training run with a seed and its evaluation, as two commands of `hf-ngsan`."""
 
     run: Run
     seed: int
@@ -79,7 +79,7 @@ class PlannedRun:
     commands: tuple[list[str], list[str]]
 
     def file(self, suffix: str) -> Path:
-        """Returns a file beside the folder: `.log`, `.results`, `.scores.json` or `.record.json`."""
+        """Returns a file next to the folder: `.log`, `.results`, `.scores.json` or `.record.json`."""
         return self.folder.with_name(self.folder.name + suffix)
 
     def is_done(self) -> bool:
@@ -88,18 +88,18 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """The trainings of a table, and the rows of the split that they are evaluated on."""
+    """The training runs of a table, and the rows of the evaluation split."""
 
     table: Table
     output: Path
     names: list[str]
     seeds: list[int]
-    runs: list[PlannedRun]  # those that others need first, then by seed, so that an unfinished queue compares all rows
+    runs: list[PlannedRun]  # required runs first, then by seed, so that an unfinished queue covers all rows
     spec: str
     split: str
     rows: Dataset
-    facts: dict[str, Any]  # numbers and checksums of the rows of both splits, for the record
-    is_papers: bool  # whether there are as many rows as in the paper's data
+    facts: dict[str, Any]  # numbers and checksums of the rows of both splits, for records
+    is_papers: bool  # whether the numbers of rows are those of the paper's data
 
 
 def find_table(paper: str, number: str) -> Table:
@@ -110,7 +110,7 @@ def find_table(paper: str, number: str) -> Table:
     tables = content["tables"]
     if number not in tables:
         listed = ", ".join(f"{name} ({table['title']})" for name, table in tables.items())
-        raise UnknownTableError(f"{paper} has no table {number!r} of trainings; there are {listed}.")
+        raise UnknownTableError(f"{paper} has no reproducible table {number!r}; there are {listed}.")
     table = {"paper_evaluation": "", "against": {}, "changes": {}, **content, **tables[number]}
     metrics = tuple(table["metrics"])
     rows = {
@@ -149,12 +149,12 @@ def make_plan(
     """Plans the runs of a table in a folder, and checks data, training configs and folders.
 
     Args:
-        data: spec of the dataset; the paper's if `None`. The name of a reader alone, such as `scenes`, is the spec of
-            the small training config, if that is taken.
-        scale: "paper" or "small" training configs; by default "paper" for data of the same reader as the paper's.
+        data: spec of the dataset; the paper's if `None`. The name of a reader alone, such as `scenes`, means the spec
+            in the small training config.
+        scale: "paper" or "small" training configs; by default, "paper" for data of the same reader as the paper's.
         only: names of the rows; all by default.
-        overrides: changes to every training config, except of what distinguishes its runs.
-        threads: CPU threads of each training; `None` leaves them to the training config.
+        overrides: changes to every training config, except to keys that distinguish its runs.
+        threads: CPU threads of each run; `None` uses the value of the training config.
     """
     unknown = [name for name in only or () if name not in table.rows]
     if unknown:
@@ -180,17 +180,17 @@ def make_plan(
 
 @dataclass(frozen=True)
 class Scale:
-    """The training configs of a plan: the paper's, or small ones for data of a reader."""
+    """The training configs of a plan: those of the paper, or small ones for data of a reader."""
 
     small: Mapping[str, str] | None  # the table's settings for the reader; None for the paper's
     reader: str
     split: str
-    changes: list[str]  # to every training config that has the keys
-    options: list[str]  # of evaluations
+    changes: list[str]  # changes to every training config that has the keys
+    options: list[str]  # options of evaluations
 
 
 def choose_scale(table: Table, config: str, data: str | None, scale: str | None, threads: int | None) -> Scale:
-    """Returns the training configs for a dataset; `config` is one of the paper's."""
+    """Returns the training configs for a dataset; `config` is one of the paper."""
     own_reader = load_training_config(config).data.spec.partition(":")[0]
     reader = own_reader if data is None else data.partition(":")[0]
     is_small = (scale or ("paper" if reader == own_reader else "small")) == "small"
@@ -210,7 +210,7 @@ def choose_scale(table: Table, config: str, data: str | None, scale: str | None,
 def plan_run(
     table: Table, run: Run, seed: int, how: Scale, folder: Path, first_seed: int, overrides: Sequence[str]
 ) -> PlannedRun:
-    """Plans a training with a seed and its evaluation in a folder of runs; `run.needs` has the first seed."""
+    """Plans a run with a seed and its evaluation in a folder of runs; `run.needs` always has the first seed."""
     output = folder / f"{folder_name(run.name)}-{seed}"
     config, own_changes = run.config, run.paper_changes
     if how.small is not None:
@@ -243,14 +243,14 @@ def folder_name(name: str) -> str:
 
 
 def changes_of(config: str, changes: Sequence[str]) -> list[str]:
-    """Returns the changes whose keys a training config has; that of a language model has fewer than a captioner's."""
+    """Returns the changes whose keys exist in a training config; a language model has fewer than a captioner."""
     sections = load_training_config(config).sections()
     known = {f"{section}.{entry.name}" for section, kind in sections.items() for entry in fields(kind)}
     return [text for text in changes if text.startswith("model.") or text.split("=")[0] in known]
 
 
 def check_overrides(overrides: Sequence[str], table: Table) -> None:
-    """Raises a ConfigError for an override, such as `training.epochs=3`, of what distinguishes the runs of a table."""
+    """Raises a ConfigError for an override of a key that distinguishes the runs of a table."""
     changes = " ".join(f"{run.paper_changes} {run.changes}" for run in table.runs.values()).split()
     of_rows = {text.partition("=")[0] for text in changes} | {"model.pretrained_language_model"}
     for text in overrides:
@@ -263,6 +263,6 @@ def check_overrides(overrides: Sequence[str], table: Table) -> None:
 
 
 def checksum(rows: Dataset) -> str:
-    """Returns a checksum of all columns of rows but images, frames, features and boxes."""
+    """Returns a checksum of all columns of rows except images, frames, features and boxes."""
     names = [name for name in rows.column_names if name not in (*ARRAY_COLUMNS, "image", "frames")]
     return short_checksum([rows.with_format(None).select_columns([name])[name][:] for name in sorted(names)])

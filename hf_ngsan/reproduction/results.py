@@ -1,4 +1,4 @@
-"""The runs of a plan, and their results: trained a process each, recorded, compared and written as a table."""
+"""Runs a plan, with one process per run, and records, compares and tabulates the results."""
 
 import json
 import os
@@ -32,7 +32,7 @@ PROCESS = (
     "import json, sys; from hf_ngsan.io.processes import end_with_parent; end_with_parent(); "
     "from hf_ngsan.cli import main; sys.exit(next(filter(None, map(main, json.loads(sys.argv[1]))), 0))"
 )
-"""Runs the commands of a run one after the other, so that torch is imported once; ends with this process."""
+"""Code that executes the commands of a run in one process, so that torch is imported once; ends with its parent."""
 LIBRARIES = ("hf-ngsan", "torch", "transformers", "accelerate", "datasets", "numpy")
 NAMES = {
     **{f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)},
@@ -41,22 +41,22 @@ NAMES = {
     **{f"text_to_image_r{k}": f"images R@{k}" for k in (1, 5, 10)},
 }
 IN_PERCENT = {"bleu", "accuracy", *(name for name in NAMES if "_to_" in name)}
-"""Scores in the unit of the papers; the others are multiplied by 100."""
+"""Scores that already have the unit of the papers; the others are multiplied by 100."""
 
 
 def reproduce(
     plan: Plan, processes: int | None = 1, minutes: float | None = None, modules: Sequence[str] = ()
 ) -> tuple[str, dict[str, str]]:
-    """Trains and evaluates the runs of a table that are not done yet, compares all, and writes the table.
+    """Trains and evaluates the unfinished runs of a table, compares all runs, and writes the table.
 
     Args:
-        plan: the plan, whose folder gets the table as JSON and Markdown too.
-        processes: runs at a time; `None` trains nothing.
-        minutes: no run begins later than this; `None` = all do.
+        plan: the plan; the table is also written into its folder, as JSON and Markdown.
+        processes: number of parallel runs; `None` trains nothing.
+        minutes: time after which no further run starts; `None` = no limit.
         modules: Python modules that each run imports first.
 
     Returns:
-        The table as Markdown, and the errors of failed runs by their folders' names.
+        The table as Markdown, and the errors of failed runs by folder name.
     """
     records, errors = read_records(plan), {}
     if processes is not None:
@@ -74,7 +74,7 @@ def reproduce(
 
 
 def execute(plan: Plan, processes: int, minutes: float | None = None, modules: Sequence[str] = ()) -> dict[str, str]:
-    """Trains and evaluates the runs that are not done yet; returns the errors of failed ones by their folders."""
+    """Trains and evaluates the unfinished runs; returns the errors of failed runs by folder name."""
     end = None if minutes is None else time.monotonic() + 60 * minutes
     free: queue.Queue[int] = queue.Queue()
     for number in range(processes):
@@ -98,9 +98,9 @@ def execute(plan: Plan, processes: int, minutes: float | None = None, modules: S
 
     pool = ThreadPoolExecutor(processes)
     try:
-        for is_row in (False, True):  # what rows need comes first
+        for is_row in (False, True):  # first the runs that rows need
             list(pool.map(call, [planned for planned in plan.runs if (planned.run.name in plan.names) == is_row]))
-    finally:  # Ctrl-C, too
+    finally:  # also after Ctrl-C
         pool.shutdown(wait=False, cancel_futures=True)
         for process in running.copy():
             process.terminate()
@@ -129,7 +129,7 @@ def run_process(planned: PlannedRun, device: int, running: set[subprocess.Popen]
 
 
 def write_record(planned: PlannedRun, plan: Plan) -> None:
-    """Writes the settings, data, scores and environment of a run into a file beside its folder."""
+    """Writes the settings, data, scores and environment of a run into a file next to its folder."""
     history = (planned.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
     found = json.loads(planned.file(".scores.json").read_text(encoding="utf-8"))
     record = {
@@ -148,7 +148,7 @@ def write_record(planned: PlannedRun, plan: Plan) -> None:
 
 
 def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
-    """Returns the records of finished runs by row and seed; a ConfigError for other data or evaluation settings."""
+    """Returns the records of finished runs by row and seed; raises a ConfigError if data or settings differ."""
     records: dict[tuple[str, int], dict] = {}
     expected: dict[str, Any] = {"data": plan.facts}
     for planned in plan.runs:
@@ -165,14 +165,14 @@ def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
 
 
 def commit() -> str | None:
-    """Returns the commit of the checkout that the package is in, with a + if files were changed; None without one."""
+    """Returns the commit of the package's checkout, with a + if files were changed; None if there is none."""
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     found = subprocess.run(git, capture_output=True, text=True) if which("git") else None
     return found.stdout.strip() or None if found else None
 
 
 def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
-    """Returns the score of each row `(rows,)` in the unit of the papers; None for a score of the corpus as a whole."""
+    """Returns the score of each row `(rows,)` in the unit of the papers; None for a corpus-level score."""
     if metric not in ("cider_d", "accuracy") and "_to_" not in metric:
         return None
     content = json.loads(results.read_text(encoding="utf-8"))
@@ -228,7 +228,7 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
 
 
 def scores_of_row(metrics: Sequence[str], scores: Sequence[dict], paper: Mapping[str, float]) -> dict[str, dict]:
-    """Returns mean and deviation over seeds of each metric that all have, in the unit of the papers."""
+    """Returns mean and standard deviation over seeds of each common metric, in the unit of the papers."""
     of_row = {}
     for metric in metrics:
         values = [(1 if metric in IN_PERCENT else 100) * of_seed.get(metric, np.nan) for of_seed in scores]
@@ -245,7 +245,7 @@ def scores_of_row(metrics: Sequence[str], scores: Sequence[dict], paper: Mapping
 
 
 def compare_rows(plan: Plan, metric: str, rows: Sequence[dict], items: Mapping[tuple[str, int], Any]) -> None:
-    """Adds comparisons by the scores of items `(rows,)` of each run, means over the seeds that both models have."""
+    """Adds comparisons of the items' scores `(rows,)`, averaged over the seeds that both models have."""
     table, compared = plan.table, []
     for row in rows:
         if (base := table.baselines.get(row["name"])) is None:
@@ -272,9 +272,9 @@ def as_markdown(results: dict) -> str:
     metrics, compared, data = results["metrics"], results["compared"], results["data"]
     told = f"{data['training']['rows']} rows for training and {data['rows']} of split {data['split']} of {data['spec']}"
     if results["is_papers_data"]:
-        told = f"Trained and evaluated on {told}: as many as in the paper ({results['papers_data']})."
+        told = f"Trained and evaluated on {told}, as in the paper ({results['papers_data']})."
     else:
-        told = f"These are other data than the paper's ({results['papers_data']}): {told}. Compare effects, not scores."
+        told = f"The paper used other data ({results['papers_data']}); here: {told}. Compare effects, not scores."
     titles = ["row", "seeds", *(NAMES.get(metric, metric) for metric in metrics)]
     for metric in compared:
         name = NAMES.get(metric, metric)

@@ -1,4 +1,4 @@
-"""Search among embeddings: the folder of an index, and the backends that search it."""
+"""Search of embeddings: the folder of an index, and search backends."""
 
 from lazy_loader import attach_stub
 

@@ -9,4 +9,3 @@ from .index_folder import IndexDescription as IndexDescription
 from .index_folder import IndexFolder as IndexFolder
 from .index_folder import IndexFolderError as IndexFolderError
 from .index_folder import check_new_index as check_new_index
-from .milvus import IndexKind as IndexKind

@@ -1,15 +1,15 @@
-"""The folder of an index: embeddings and their items in shards, each whole or absent, and a description.
+"""The folder of an index: embeddings and their items in atomically written shards, and a description.
 
 ```text
 index.json                      the description (IndexDescription)
 shard-NNNNNN/embeddings.npy     float16, memory-mapped
-shard-NNNNNN/items.json         their names, captions, columns and stamps, and skipped items
+shard-NNNNNN/items.json         names, captions, columns and stamps of items, and skipped items
 shard-NNNNNN/thumbnails.zip     small images, for figures
 backend.json                    the search backend
-usearch/, milvus/               its graph (GraphSearch), or list of rows (MilvusSearch)
+milvus/                         earlier collections of Milvus (MilvusSearch)
 ```
 
-Opening an index compares names and sizes of its files; `hf-ngsan inspect` compares their checksums.
+Opening an index checks names and sizes of its files; `hf-ngsan inspect` checks their checksums.
 """
 
 import hashlib
@@ -31,32 +31,29 @@ from ..io.folders import DamagedFolderError, check_folder, find_folder
 DESCRIPTION = "index.json"
 EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
 BACKEND, EXACT = "backend.json", "exact"
-CANDIDATES, CANDIDATES_A_HIT = 128, 10
-"""Embeddings that are scored exactly by [`IndexFolder.best`]: at least 128, and at least 10 for each requested hit."""
 REMAKE = "delete this folder and run the same hf-ngsan index again"
-MAKE = "run the same hf-ngsan index again, which makes it"
 
 
 class IndexFolderError(ValueError):
-    """A folder without a usable index; the message names it and the remedy."""
+    """A folder without a usable index; the message has the folder and a remedy."""
 
 
 @dataclass(frozen=True)
 class IndexDescription:
     """The description of an index."""
 
-    model: str  # folder or Hub name of the model of the embeddings
+    model: str  # folder or Hub name of the model
     fingerprint: str  # checksum of the model and its preprocessing
     source: str  # name of the source of the items, for messages
-    source_checksum: str  # of the items and their order
-    dimension: int  # of an embedding
-    num_items: int  # unreadable ones included
-    items_per_shard: int  # of each shard but the last
+    source_checksum: str  # checksum of the items and their order
+    dimension: int  # embedding dimension
+    num_items: int  # including unreadable items
+    items_per_shard: int  # items of each shard except the last
     version: int = 3
 
     @property
     def checksum(self) -> str:
-        """Checksum of the description, which shards record to identify their index."""
+        """Checksum of the description; shards record it to identify their index."""
         parts = (self.fingerprint, self.source_checksum, self.dimension, self.num_items, self.items_per_shard)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -64,22 +61,22 @@ class IndexDescription:
 class ShardItems(NamedTuple):
     """The content of `items.json` of a shard."""
 
-    names: list[str]  # of the items with embeddings, as captions and columns
+    names: list[str]  # names of the items with embeddings, like captions and columns
     captions: list[list[str]] | None
     columns: list[dict[str, Any]] | None
     skipped: list[list[str]]  # name and reason of each other item
-    stamps: dict[int, FileStamp]  # of the items' files, by item number
+    stamps: dict[int, FileStamp]  # stamps of the items' files, by item number
 
 
 class Shard:
-    """One shard of an index; its files are read when they are needed."""
+    """A shard of an index; its files are read when they are needed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.verify(read=[])
 
     def verify(self, read: Collection[str] | None = None) -> None:
-        """Raises an IndexFolderError for a missing or cut file, or one in `read` (`None`: any) that has changed."""
+        """Raises an IndexFolderError for a missing or truncated file, or a changed file in `read` (`None`: any)."""
         try:
             check_folder(self.folder, (EMBEDDINGS, ITEMS, THUMBNAILS), read)
         except DamagedFolderError as error:
@@ -91,7 +88,7 @@ class Shard:
 
     @cached_property
     def items(self) -> ShardItems:
-        """The items without their stamps, which take much memory and which no search needs."""
+        """The items without their stamps, which need much memory and are not used by searches."""
         return self.read_items()._replace(stamps={})
 
     def read_items(self) -> ShardItems:
@@ -102,7 +99,7 @@ class Shard:
 
 
 class IndexFolder:
-    """Embeddings in shards; the place of one is the number of its shard times `items_per_shard`, plus its row there."""
+    """Embeddings in shards; the place of an embedding is shard number x `items_per_shard` + row in the shard."""
 
     def __init__(self, folder: Path, description: IndexDescription) -> None:
         self.folder, self.description = folder, description
@@ -111,7 +108,7 @@ class IndexFolder:
 
     @classmethod
     def begin(cls, folder: Path, description: IndexDescription, besides: Collection[str] = ()) -> "IndexFolder":
-        """Makes a new index, or continues one with the same description; `besides` are files of the caller."""
+        """Makes a new index, or resumes one with the same description; `besides` are files of the caller."""
         check_new_index(folder)
         if not is_index(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +117,7 @@ class IndexFolder:
         old = read_description(folder)
         if replace(description, items_per_shard=old.items_per_shard).checksum != old.checksum:
             other = f"of other images ({old.num_items} of {old.source}) or by another model ({old.model})"
-            raise IndexFolderError(f"{folder} is an index {other}; name a new folder.")
+            raise IndexFolderError(f"{folder} is an index {other}; give a new folder.")
         folders.remove_leftovers(folder, besides)
         index = cls(folder, old)
         for number in index.written_shards():
@@ -129,29 +126,29 @@ class IndexFolder:
 
     @classmethod
     def open(cls, folder: Path) -> "IndexFolder":
-        """Opens a complete index; a FileNotFoundError or IndexFolderError if there is none."""
+        """Opens a complete index; raises a FileNotFoundError or IndexFolderError if there is none."""
         folder = find_folder(folder)
         if not folder.is_dir():
             raise FileNotFoundError(f"There is no index folder {folder}.")
         before = written_at(folder)
         index = cls(folder, read_description(folder))
         missing = len(index.missing_shards())
-        if written_at(folder) != before:  # another index has taken its place meanwhile
+        if written_at(folder) != before:  # another index has replaced it meanwhile
             return cls.open(folder)
         if missing:
             raise IndexFolderError(
                 f"{folder} is not complete: {missing} of its {index.num_shards} parts are missing; run the same "
-                "hf-ngsan index again, which continues it."
+                "hf-ngsan index command again to complete it."
             )
         return index
 
     @property
     def is_current(self) -> bool:
-        """Whether no other index has taken its place since it was opened."""
+        """Whether the index has not been replaced since it was opened."""
         return written_at(self.folder) == self.written_at
 
     def current(self) -> "IndexFolder":
-        """Returns this index, or the one that has taken its place."""
+        """Returns this index, or the one that has replaced it."""
         return self if self.is_current else IndexFolder.open(self.folder)
 
     @property
@@ -182,7 +179,7 @@ class IndexFolder:
         captions: Sequence[Sequence[str]] | None = None,
         columns: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Adds a shard of embeddings `(items, dimension)`, whole or not at all; Milvus can filter by the columns."""
+        """Adds a shard of embeddings `(items, dimension)` atomically; Milvus can filter by the columns."""
 
         def write(folder: Path) -> None:
             np.save(folder / EMBEDDINGS, embeddings.astype(np.float16))
@@ -209,27 +206,27 @@ class IndexFolder:
         return self.opened[number]
 
     def items(self) -> tuple[list[str], list[list[str]]]:
-        """Returns the names of all items with an embedding, and name and reason of each without."""
+        """Returns the names of all items with an embedding, and names and reasons of the others."""
         of_shards = [self.shard(number).items for number in range(self.num_shards)]
         names = [name for items in of_shards for name in items.names]
         return names, [entry for items in of_shards for entry in items.skipped]
 
     def stamps(self) -> dict[int, FileStamp]:
-        """Returns the stamps of the items of written shards, by item number."""
+        """Returns the stamps of the items in written shards, by item number."""
         of_shards = [self.shard(number).read_items().stamps for number in self.written_shards()]
         return {item: stamp for stamps in of_shards for item, stamp in stamps.items()}
 
     def embeddings(self) -> list[np.ndarray]:
-        """Returns the embeddings of each shard, float16 `(items, dimension)`, memory-mapped."""
+        """Returns the memory-mapped embeddings of each shard, float16 `(items, dimension)`."""
         return [self.shard(number).embeddings for number in range(self.num_shards)]
 
     def at(self, places: np.ndarray) -> list[tuple[Shard, int]]:
-        """Returns the shard and the row in it of each place."""
+        """Returns shard and row in the shard for each place."""
         numbers, rows = np.divmod(places, self.description.items_per_shard)
         return [(self.shard(number), row) for number, row in zip(numbers.tolist(), rows.tolist(), strict=True)]
 
     def best(self, places: np.ndarray, query: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the largest exact inner products among some places, the largest first, and their places."""
+        """Returns the largest exact inner products among some places, in descending order, and their places."""
         scores = (self.embeddings_at(places).astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
         order = np.lexsort((places, -scores))[:top_k]
         return scores[order], places[order]
@@ -249,7 +246,7 @@ class IndexFolder:
         return found
 
     def thumbnails_at(self, places: np.ndarray) -> list[bytes | None]:
-        """Returns the thumbnails of the items at some places as JPEG; None without one."""
+        """Returns the JPEG thumbnails of the items at some places; None for a missing one."""
         thumbnails: list[bytes | None] = []
         with ExitStack() as opened:
             archive_of = cache(lambda folder: opened.enter_context(zipfile.ZipFile(folder / THUMBNAILS)))
@@ -259,7 +256,7 @@ class IndexFolder:
         return thumbnails
 
     def thumbnail_at(self, place: int) -> bytes | None:
-        """Returns the thumbnail of the item at a place as JPEG; None without one."""
+        """Returns the JPEG thumbnail of the item at a place; None if there is none."""
         return self.thumbnails_at(np.array([place]))[0]
 
     def all_places(self) -> np.ndarray:
@@ -289,7 +286,7 @@ class IndexFolder:
 
 
 def written_at(folder: Path) -> tuple[int, int] | None:
-    """Returns an identity of a folder's index, which changes when another one takes its place; None if it has none."""
+    """Returns a value that changes when the index in a folder is replaced; None if there is no index."""
     try:
         status = (folder / DESCRIPTION).stat()
     except OSError:
@@ -304,11 +301,11 @@ def is_index(folder: Path) -> bool:
 def check_new_index(folder: Path) -> None:
     """Raises an IndexFolderError unless a folder is new or already an index."""
     if not is_index(folder) and not folders.is_empty(folder):
-        raise IndexFolderError(f"{folder} holds something else than an index; name a new folder.")
+        raise IndexFolderError(f"{folder} exists and is not an index; give a new folder.")
 
 
 def read_description(folder: Path) -> IndexDescription:
-    """Returns the description of an index; raises an IndexFolderError for a folder that is none."""
+    """Returns the description of an index; raises an IndexFolderError for other folders."""
     if not is_index(folder):
-        raise IndexFolderError(f"{folder} is no index ({DESCRIPTION} is missing); make one with hf-ngsan index.")
+        raise IndexFolderError(f"{folder} is not an index ({DESCRIPTION} is missing); make one with hf-ngsan index.")
     return IndexDescription(**json.loads((folder / DESCRIPTION).read_bytes()))

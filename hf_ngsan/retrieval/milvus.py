@@ -1,70 +1,49 @@
-"""Search in a collection of Milvus, on a server or cluster, or in a file with Milvus Lite.
+"""Search in a Milvus collection, on a server or cluster, or in a file with Milvus Lite.
 
-Each state of an index has a collection of its own, named by its checksum, in which the key of a row is the place of the
-embedding. So a row is sent twice at most by a killed command, and a search finds the rows of its own index or fails. An
-index that has grown gets a new collection; once it has taken the place of the earlier one, that one's is dropped.
+Each state of an index has its collection, named by its checksum; the key of a row is the place of the embedding. A
+killed command therefore sends a row at most twice, and a search finds the rows of its index or fails. An index that has
+grown gets a new collection; after it has replaced the earlier index, the earlier collection is dropped.
 """
 
 import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..io.folders import write_folder_atomically
 from ..io.messages import ProgressDisplay
-from .index_folder import CANDIDATES, CANDIDATES_A_HIT, MAKE, IndexFolder, IndexFolderError
+from .index_folder import IndexFolder, IndexFolderError
 
 SECONDS_TO_CONNECT = 10.0
 SECONDS_TO_ANSWER = 600.0
 SECONDS_BETWEEN_LOOKS = 1.0
 ROWS_AT_ONCE = 1000
-MAX_ROWS_OF_AN_ANSWER = 16_384  # Milvus's own limit
+MAX_ROWS_OF_AN_ANSWER = 16_384  # limit of Milvus
 MAX_TEXT_BYTES = 65_535
+CANDIDATES, CANDIDATES_A_HIT = 128, 10
+"""Rows that are scored exactly by [`IndexFolder.best`]: at least 128, and at least 10 for each requested hit."""
+MAKE = "run the same hf-ngsan index again, which makes it"
 TOKEN = "MILVUS_TOKEN"
 """Environment variable: the token, or `user:password`, for a server that requires one."""
 SCORE = "IP"  # inner product
 LOGGERS = ("milvus_lite", "pymilvus", "pymilvus.milvus_client", "grpc._server")
-"""Loggers of the client and of Milvus Lite's server. They log errors with tracebacks that the client raises."""
+"""Loggers of the client and of Milvus Lite's server; they log tracebacks of errors that the client also raises."""
 FOLDER, CONTENT = "milvus", "content.json"
-INDEX_TYPES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("AUTOINDEX", "FLAT"), ()),
-    **dict.fromkeys(("HNSW", "HNSW_SQ"), ("M", "efConstruction")),
-    **dict.fromkeys(("IVF_FLAT", "IVF_SQ8"), ("nlist",)),
-}
-SERVER_INDEX_TYPES: dict[str, tuple[str, ...]] = {"DISKANN": (), "IVF_RABITQ": ("nlist",), "SCANN": ("nlist",)}
-"""Kinds of Milvus's index and their parameters; the last ones are not those of Milvus Lite."""
-CELLS_TO_SEARCH = 32  # of an IVF index (nprobe)
-
-
-class IndexKind(NamedTuple):
-    """Kind and parameters of Milvus's index, such as `IndexKind("HNSW", {"M": 32, "efConstruction": 200})`."""
-
-    index_type: str = "AUTOINDEX"
-    params: Mapping[str, int] = {}
-
-    def check(self, uri: str) -> None:
-        """Raises an IndexFolderError for a kind or parameter that Milvus at a URI does not have."""
-        known = {**INDEX_TYPES, **(SERVER_INDEX_TYPES if is_server(uri) else {})}
-        if self.index_type not in known:
-            raise IndexFolderError(f"Unknown index type {self.index_type!r:.80}; known: {', '.join(sorted(known))}.")
-        for name in self.params:
-            if name not in known[self.index_type]:
-                names = " and ".join(known[self.index_type]) or "none"
-                raise IndexFolderError(f"Unknown index parameter {name!r:.80}; {self.index_type} has {names}.")
+CELLS_TO_SEARCH = 32  # cells searched in an IVF index (nprobe)
 
 
 class MilvusSearch:
-    """Searches a collection with the embeddings of an index, on a server or in a file ending in `.db`."""
+    """Searches a collection with the embeddings of an index, on a server or in a `.db` file."""
 
-    def __init__(self, index: IndexFolder, uri: str, kind: IndexKind | None = None) -> None:
-        self.index, self.kind, self.collection = index, kind, collection_of(index)
+    def __init__(self, index: IndexFolder, uri: str) -> None:
+        self.index, self.collection = index, collection_of(index)
         self.uri = uri if is_server(uri) else os.path.abspath(uri)
         try:
             from pymilvus import MilvusClient
@@ -81,24 +60,24 @@ class MilvusSearch:
         """Turns any error of the server or its client inside the `with` block into an IndexFolderError."""
         try:
             yield
-        except Exception as error:  # errors of the client, of gRPC, and of unexpected answers
+        except Exception as error:  # errors of the client and of gRPC, and unexpected answers
             reason = " ".join(str(getattr(error, "message", error)).split()).partition(". ")[0].rstrip(".")
             raise IndexFolderError(f"Milvus at {self.uri} failed ({reason[:300]}); {remedy}.") from error
 
     def add(self, earlier: IndexFolder | None = None) -> None:
-        """Sends the rows that the collection lacks, waits for its index, and compares the number of rows."""
-        recorded = read_content(self.index)
-        before = {} if earlier is None else read_content(earlier)
-        kind = [*(self.kind or recorded.get("kind") or before.get("kind") or IndexKind())]
-        if is_new := not self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER):
+        """Sends the missing rows to the collection, waits for its index, and checks the number of rows."""
+        if not self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER):
             self.make_collection()
-        if is_new or kind != recorded.get("kind"):
-            self.make_index(IndexKind(*kind))
+        if not self.client.list_indexes(self.collection):
+            index_params = self.client.prepare_index_params()
+            index_params.add_index("embedding", index_type="AUTOINDEX", metric_type=SCORE)
+            self.client.create_index(self.collection, index_params, timeout=SECONDS_TO_ANSWER)
         self.client.load_collection(self.collection, timeout=SECONDS_TO_ANSWER)
-        superseded = recorded.get("superseded", []) + before.get("superseded", [])
-        if earlier is not None and not earlier.missing_shards():
-            superseded.append(collection_of(earlier))
-        write_content(self.index, kind, [name for name in superseded if name != self.collection])
+        superseded = read_superseded(self.index)
+        if earlier is not None:
+            superseded += read_superseded(earlier)
+            superseded += [] if earlier.missing_shards() else [collection_of(earlier)]
+        write_superseded(self.index, [name for name in superseded if name != self.collection])
         with ProgressDisplay("sending to Milvus", self.index.description.num_items) as display:
             for number in range(self.index.num_shards):
                 self.send(number)
@@ -110,12 +89,12 @@ class MilvusSearch:
         self.check_number()
 
     def drop_earlier(self) -> None:
-        """Drops the collections of earlier states of the index, once it has taken their place."""
-        content = read_content(self.index)
-        for name in content["superseded"]:
+        """Drops the collections of earlier states of the index after it has replaced them."""
+        superseded = read_superseded(self.index)
+        for name in superseded:
             self.client.drop_collection(name, timeout=SECONDS_TO_ANSWER)
-        if content["superseded"]:
-            write_content(self.index, content["kind"], [])
+        if superseded:
+            write_superseded(self.index, [])
 
     def make_collection(self) -> None:
         from pymilvus import DataType, MilvusClient
@@ -127,18 +106,8 @@ class MilvusSearch:
         schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=self.index.description.dimension)
         self.client.create_collection(self.collection, schema=schema, timeout=SECONDS_TO_ANSWER)
 
-    def make_index(self, kind: IndexKind) -> None:
-        """Gives the collection an index of a kind, in place of the one that it has."""
-        for name in self.client.list_indexes(self.collection):
-            self.client.release_collection(self.collection, timeout=SECONDS_TO_ANSWER)
-            self.client.drop_index(self.collection, name, timeout=SECONDS_TO_ANSWER)
-        params = {"params": dict(kind.params)}  # Milvus Lite 3.2 ignores them at the upper level
-        index_params = self.client.prepare_index_params()
-        index_params.add_index("embedding", index_type=kind.index_type, metric_type=SCORE, params=params)
-        self.client.create_index(self.collection, index_params, timeout=SECONDS_TO_ANSWER)
-
     def send(self, number: int) -> None:
-        """Sends the rows of a shard, unless the collection has them all."""
+        """Sends the rows of a shard unless the collection has all of them."""
         places, rows = self.index.places(number), []
         if not len(places) or self.count(f"key >= {places[0]} and key <= {places[-1]}") == len(places):
             return
@@ -152,7 +121,7 @@ class MilvusSearch:
             rows.append({**columns, **texts, "embedding": embedding, "key": place})
         for start in range(0, len(rows), ROWS_AT_ONCE):
             self.client.upsert(self.collection, rows[start : start + ROWS_AT_ONCE], timeout=SECONDS_TO_ANSWER)
-        self.index.opened.pop(number)  # names of millions of images need not stay in memory
+        self.index.opened.pop(number)  # so that the names of millions of images do not stay in memory
 
     def check_number(self) -> None:
         """Raises an IndexFolderError unless all rows of the index are in the collection."""
@@ -162,19 +131,19 @@ class MilvusSearch:
             held = self.count()
         if held != expected:
             raise IndexFolderError(
-                f"Milvus at {self.uri} has not all embeddings of {self.index.folder} ({held} of {expected}); run the "
-                "same hf-ngsan index again, which sends the others."
+                f"Milvus at {self.uri} lacks embeddings of {self.index.folder} ({held} of {expected}); run the "
+                "same hf-ngsan index command again to send the others."
             )
 
     def count(self, filter: str = "") -> int:
-        """Returns the number of rows in the collection that fulfil an expression."""
+        """Returns the number of rows in the collection that match an expression."""
         of_query = {"consistency_level": "Strong", "timeout": SECONDS_TO_ANSWER}
         [counted] = self.client.query(self.collection, filter=filter, output_fields=["count(*)"], **of_query)
         return int(counted["count(*)"])
 
     @cached_property
     def index_type(self) -> str:
-        """The kind of Milvus's index; an IndexFolderError unless all rows of the index are in the collection."""
+        """The type of the Milvus index; raises an IndexFolderError unless the collection has all rows."""
         self.check_number()
         [name] = self.client.list_indexes(self.collection)
         return self.client.describe_index(self.collection, name, timeout=SECONDS_TO_ANSWER)["index_type"]
@@ -186,17 +155,17 @@ class MilvusSearch:
         kind = self.index_type
         most, wanted = min(number, MAX_ROWS_OF_AN_ANSWER), min(top_k, number)
         if wanted > most:
-            raise IndexFolderError(f"Milvus answers {most} rows at most, and not {top_k}; ask for fewer.")
+            raise IndexFolderError(f"Milvus returns at most {most} rows, not {top_k}; request fewer.")
         limit = min(max(CANDIDATES, CANDIDATES_A_HIT * top_k), most)
         params = {"nprobe": CELLS_TO_SEARCH} if kind.startswith("IVF") else {}
         if kind.startswith("HNSW") or (kind == "AUTOINDEX" and not is_server(self.uri)):
-            params = {"ef": limit}  # as many candidates as answers; Milvus Lite would take 64
+            params = {"ef": limit}  # as many candidates as results; the default of Milvus Lite is 64
         request: dict[str, Any] = {"filter": filter, "consistency_level": "Strong", "timeout": SECONDS_TO_ANSWER}
         with self.asking("correct the filter" if filter else MAKE):
             ranked = {"search_params": {"metric_type": SCORE, "params": params}, "limit": limit}
             answers = self.client.search(self.collection, data=list(queries), **ranked, **request)
             keys = [[hit["key"] for hit in answer] for answer in answers]
-            if any(len(of_query) < wanted for of_query in keys):  # no graph or cells need reach all that match
+            if any(len(of_query) < wanted for of_query in keys):  # a graph or cells may not reach all matching rows
                 rows = self.client.query(self.collection, output_fields=["key"], limit=most, **request)
                 keys = [[*{*of_query, *(row["key"] for row in rows)}] for of_query in keys]
         return [
@@ -213,14 +182,14 @@ def collection_of(index: IndexFolder) -> str:
     return f"hf_ngsan_index_{index.checksum()[:32]}"
 
 
-def read_content(index: IndexFolder) -> dict[str, Any]:
-    """Returns what is recorded of an index: `kind`, and `superseded`, the collections that it replaces; {} if new."""
+def read_superseded(index: IndexFolder) -> list[str]:
+    """Returns the names of the collections that an index replaces."""
     file = index.folder / FOLDER / CONTENT
-    return json.loads(file.read_bytes()) if file.is_file() else {}
+    return json.loads(file.read_bytes())["superseded"] if file.is_file() else []
 
 
-def write_content(index: IndexFolder, kind: list, superseded: list[str]) -> None:
+def write_superseded(index: IndexFolder, superseded: list[str]) -> None:
     def write(folder: Path) -> None:
-        (folder / CONTENT).write_text(json.dumps({"kind": kind, "superseded": superseded}), encoding="utf-8")
+        (folder / CONTENT).write_text(json.dumps({"superseded": superseded}), encoding="utf-8")
 
     write_folder_atomically(index.folder / FOLDER, write)

@@ -1,6 +1,6 @@
-"""An HTTP server of a captioner, which gathers the images of requests into batches.
+"""An HTTP server for a captioner; it groups the images of requests into batches.
 
-It needs Starlette and uvicorn (extra `serve`).
+The server needs Starlette and uvicorn (extra `serve`).
 """
 
 from lazy_loader import attach_stub

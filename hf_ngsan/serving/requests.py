@@ -1,4 +1,4 @@
-"""Requests for captions: images as files of a form or in base64, read within limits, and decoded in threads."""
+"""Reads requests for captions: images as form files or base64, read within limits and decoded in threads."""
 
 import asyncio
 import io
@@ -24,19 +24,19 @@ T = TypeVar("T")
 OPTIONS = {"num_beams": 16, "max_new_tokens": MAX_CAPTION_LENGTH}
 """Arguments of `generate()` in requests, and their maximal values."""
 FREE_BYTES = 2**20
-"""Bytes of a body that are always read, so that requests of usual photos do not wait for large, slow ones."""
+"""Bytes of a body that are always read, so that requests with usual photos do not wait for large, slow ones."""
 LARGE_BODIES = 8  # bodies of maximal size that may be in memory at the same time
 MAX_MARKS = 100_000
-"""Maximal brackets and commas of JSON: a body of only these would take thirty times its size when parsed."""
+"""Maximal brackets and commas of JSON; a body of brackets alone would need thirty times its size when parsed."""
 MAX_READERS = 4
 MAX_ASPECT_RATIO = 100
-"""Largest ratio of the long side to the short side: the pixels of a thinner image multiply when it is resized."""
+"""Largest ratio of the long to the short side; resizing a thinner image would multiply its pixels."""
 STRANGERS_FORMATS = tuple(name for name in IMAGE_FORMATS if name != "TIFF")
-"""Without TIFF, since the entries of such a file can all point to the same megabytes, which Pillow reads each time."""
+"""No TIFF: the entries of a file can all point to the same megabytes, and Pillow reads these for each entry."""
 MAX_EXIF_BYTES = 2**16
-"""Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""
+"""Largest EXIF data that are parsed (the maximum of JPEG); EXIF entries can also point to the same bytes."""
 MAX_SCANS = 100
-"""Scans of a JPEG file. Progressive files have about ten; each costs a pass over all pixels, even with few bytes."""
+"""Maximal scans of a JPEG file. Progressive files have about ten; even a short scan costs a pass over all pixels."""
 START_OF_SCAN = b"\xff\xda"
 
 
@@ -48,12 +48,12 @@ class ServingLimits:
         request_bytes: maximal bytes of the body of a request.
         images: maximal images of a request.
         pixels: maximal pixels of all images of a request, and of all images that are decoded at the same time.
-        cost: maximal images x beams x tokens, with those of its text, of a request and of a batch.
-        seconds: maximal seconds until the head of a request has arrived, and from there to its answer.
-        connections: open connections, beyond which requests get status 503.
-        waiting: maximal images that wait; further requests get status 503.
+        cost: maximal images x beams x tokens of a request and of a batch; tokens include those of the given text.
+        seconds: maximal seconds until the head of a request has arrived, and from then until its answer.
+        connections: maximal open connections; further requests get status 503.
+        waiting: maximal waiting images; further requests get status 503.
         batch_size: images captioned together.
-        wait_ms: milliseconds that a batch with free places waits for the next image.
+        wait_ms: milliseconds that an incomplete batch waits for the next image.
     """
 
     request_bytes: int = 32_000_000
@@ -76,18 +76,18 @@ class RequestError(ValueError):
 
 
 class RequestReader:
-    """Reads requests; decodes images, into the smaller inputs of the pipeline, in threads of its own."""
+    """Reads requests, and decodes their images into the smaller inputs of the pipeline, in separate threads."""
 
     def __init__(self, pipeline: CaptioningPipeline, limits: ServingLimits) -> None:
         self.pipeline, self.limits = pipeline, limits
-        self.bytes_held: dict[Request, int] = {}  # beyond those that are always read
+        self.bytes_held: dict[Request, int] = {}  # beyond the bytes that are always read
         self.free_pixels, self.returned, self.turn = limits.pixels, asyncio.Event(), asyncio.Lock()
         self.threads = ThreadPoolExecutor(min(MAX_READERS, os.cpu_count() or 1), "hf_ngsan reader")
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any, pixels: int = 0) -> T:
-        """Returns the result of work in a thread, which takes a number of free pixels, in the order of the calls.
+        """Runs work in a thread once a number of pixels is free, in the order of the calls, and returns its result.
 
-        A thread cannot be stopped, so it holds its pixels even after the time limit of its request.
+        A thread cannot be stopped, so it keeps its pixels even after the time limit of its request.
         """
         if pixels:
             async with self.turn:
@@ -105,7 +105,7 @@ class RequestReader:
         self.returned.set()
 
     async def read(self, request: Request) -> tuple[list, tuple[tuple[str, Any], ...], int]:
-        """Returns the images of a request as inputs of the pipeline, its options, and the cost of each image."""
+        """Returns the images of a request as inputs of the pipeline, its options and the cost of each image."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             if kind == "multipart/form-data":
@@ -113,7 +113,7 @@ class RequestReader:
             elif kind == "application/json":
                 sources, options = await self.read_json(request)
             else:
-                raise RequestError(415, "Send files as multipart/form-data, or images in base64 as application/json.")
+                raise RequestError(415, "Send files as multipart/form-data, or base64 images as application/json.")
             if not sources:
                 raise RequestError(400, "The request has no images; send them as files or, in JSON, under 'images'.")
             if len(sources) > self.limits.images:
@@ -122,14 +122,14 @@ class RequestReader:
             cost = await self.in_thread(self.cost_of_image, options)
             if len(sources) * cost > self.limits.cost:
                 product = f"{len(sources)} x {cost} images x beams x tokens"
-                raise RequestError(413, f"The request asks for {product}; {self.limits.cost} are allowed.")
+                raise RequestError(413, f"The request needs {product}; {self.limits.cost} are allowed.")
             images = await self.read_images(sources, options.get("text", ""))
             return images, tuple(sorted(options.items())), cost
         finally:
             self.bytes_held.pop(request, None)
 
     async def body(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """Yields the body of a request in parts, within the bytes of one request and of all that are read."""
+        """Yields the body of a request in chunks, within the limits per request and for all requests being read."""
         size = 0
         async for chunk in request.stream():
             size += len(chunk)
@@ -137,12 +137,12 @@ class RequestReader:
             if size > self.limits.request_bytes:
                 raise RequestError(413, f"The request has more than {self.limits.request_bytes} bytes.")
             if sum(self.bytes_held.values()) > LARGE_BODIES * self.limits.request_bytes:
-                raise RequestError(503, "The server is busy: it reads too many large requests already.")
+                raise RequestError(503, "The server is busy with other large requests.")
             yield chunk
 
     async def read_form(self, request: Request) -> tuple[list, dict]:
         parser = MultiPartParser(request.headers, self.body(request))
-        # keeps files in memory: a process may open fewer files than there are images
+        # keeps files in memory: the number of open files of a process is limited
         parser.spool_max_size = self.limits.request_bytes
         try:
             form = await parser.parse()
@@ -169,7 +169,7 @@ class RequestReader:
             raise RequestError(400, "Send a JSON object with a list 'images'.") from None
 
     def cost_of_image(self, options: Mapping[str, Any]) -> int:
-        """Returns beams x tokens; refuses an impossible beginning of captions, or too many tokens after it."""
+        """Returns beams x tokens; refuses an impossible prefix of captions, or too many tokens after it."""
         reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config
         reader.check_prefix(text, "The text")
         words, asked = reader.number_of_words(text), options.get("max_new_tokens")
@@ -178,12 +178,12 @@ class RequestReader:
         room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
         if tokens > room and (asked or words):
             asked = f"max_new_tokens is {tokens}, after {words} words of text"
-            raise RequestError(400, f"{asked}; this captioner can write {room} then.")
-        passes = beams + bool(options.get("scores"))  # scores take another pass over the caption
+            raise RequestError(400, f"{asked}; this captioner can then generate {room}.")
+        passes = beams + bool(options.get("scores"))  # scores need another pass over the caption
         return passes * (words + tokens)
 
     async def read_images(self, sources: list, text: str) -> list:
-        """Returns images as inputs of the pipeline; counts the pixels of all before it decodes any."""
+        """Returns images as inputs of the pipeline; counts the pixels of all images before decoding any."""
         files: list[bytes] = []
         pixels: list[int] = []
         for place, source in enumerate(sources):
@@ -223,19 +223,19 @@ def content_of(source: Any, place: int) -> bytes:
     try:
         return from_base64(str(source))
     except ValueError:
-        raise RequestError(400, f"Image {place} is no base64; the server reads no URLs and names of files.") from None
+        raise RequestError(400, f"Image {place} is not base64; the server does not read URLs or file names.") from None
 
 
 def size_of(content: bytes, name: str) -> tuple[int, int]:
-    """Returns width and height of a stranger's image file; refuses one that would cost far more than it seems."""
+    """Returns width and height of an untrusted image file; refuses files that are costly to decode for their size."""
     try:
         with Image.open(io.BytesIO(content), formats=STRANGERS_FORMATS) as image:
             width, height = image.size
             has_scans = image.format in ("JPEG", "MPO") and content.count(START_OF_SCAN) > MAX_SCANS
             is_costly = has_scans or len(image.info.get("exif", b"")) > MAX_EXIF_BYTES
-    except Exception as error:  # Pillow's plugins raise anything on damaged data
+    except Exception as error:  # Pillow's plugins raise any exception for damaged data
         known = ", ".join(STRANGERS_FORMATS)
-        raise RequestError(400, f"{name.capitalize()} is not an image of {known}, or a damaged one.") from error
+        raise RequestError(400, f"{name.capitalize()} is damaged or not an image of {known}.") from error
     if is_costly:
         raise RequestError(413, f"{name.capitalize()} has too many scans or EXIF data; save it again as a usual image.")
     is_thin = max(width, height) > MAX_ASPECT_RATIO * min(width, height)

@@ -1,4 +1,4 @@
-"""The web application with captions, health and metrics; the batches of its images; and a server that bounds clients.
+"""The web application with captions, health and metrics, its batching of images, and a server with limits.
 
 ```python
 limits = ServingLimits(batch_size=16)
@@ -31,13 +31,13 @@ from ..loading.pipelines import CaptioningPipeline
 from .requests import RequestError, RequestReader, ServingLimits
 
 CLIENT_GONE = 499
-MAX_MESSAGE = 500  # maximal characters of an error, which may quote a request
+MAX_MESSAGE = 500  # maximal characters of an error message, which may quote a request
 logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class Job:
-    """An image that waits for its answer; `cost` is its beams x tokens."""
+    """An image that waits for its answer; `cost` is beams x tokens."""
 
     image: Any
     options: Hashable
@@ -46,9 +46,9 @@ class Job:
 
 
 class Batcher:
-    """Passes images that arrive within a few milliseconds, or while the model is busy, to a model together, in order.
+    """Groups images that arrive within a few milliseconds, or while the model is busy, into batches, in order.
 
-    `work` captions a list of images with the same options in one thread, and returns an answer, or an error, for each.
+    `work` captions a list of images with the same options in one thread, and returns an answer or an error for each.
     """
 
     def __init__(self, work: Callable[[list, Any], Sequence], limits: ServingLimits) -> None:
@@ -62,18 +62,18 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Number of images without an answer for which a client waits."""
+        """Number of unanswered images whose client is still connected."""
         return sum(not job.answer.done() for job in (*self.queue, *self.running))
 
     def check_room(self, number: int) -> None:
-        """Raises a RequestError if there is no room for more waiting images, or nothing answers them any more."""
+        """Raises a RequestError if too many images would wait, or if captioning has stopped."""
         if self.has_ended:
             raise RequestError(500, "The server has stopped captioning; start it again.")
         if self.waiting + number > self.limits.waiting:
-            raise RequestError(503, f"The server is busy: {self.waiting} images wait already.")
+            raise RequestError(503, f"The server is busy: {self.waiting} images are waiting.")
 
     async def submit(self, images: Sequence, options: Hashable, cost: int = 0) -> list:
-        """Returns an answer for each image of a request; raises a RequestError if too many images wait already."""
+        """Returns an answer for each image of a request; raises a RequestError if too many images are waiting."""
         self.check_room(len(images))
         loop = asyncio.get_running_loop()
         jobs = [Job(image, options, cost, loop.create_future()) for image in images]
@@ -86,7 +86,7 @@ class Batcher:
                 job.answer.cancel()
 
     async def run(self) -> None:
-        """Answers batch after batch, until it is cancelled; if it ends otherwise, all waiting images get an error."""
+        """Answers batches until it is cancelled; if it stops for another reason, all waiting images get an error."""
         try:
             while True:
                 self.running = await self.next_batch()
@@ -114,10 +114,10 @@ class Batcher:
                 job.answer.set_result(answer)
 
     async def next_batch(self) -> list[Job]:
-        """Returns jobs with the same options, as soon as they fill a batch or none has arrived for the waiting time.
+        """Returns jobs with the same options, once they fill a batch or no job has arrived for the waiting time.
 
-        Each job restarts the waiting time: after a batch its clients send their next images one after the other, and a
-        batch of the first few would leave the others to a second one.
+        Each job restarts the waiting time. After a batch, its clients send their next images one after the other; a
+        batch of only the first few would make the others wait for a second one.
         """
         while True:
             self.arrived.clear()
@@ -136,92 +136,101 @@ class Batcher:
             return batch
 
 
-def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None, name: str = "") -> Starlette:
-    """Makes the web application of a captioner.
+class CaptioningService:
+    """Answers the requests of [`create_app`]'s application."""
 
-    `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
-    `max_new_tokens`, `text` and `scores`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400
-    for a request that cannot be read, 413 for a too large one, 500 if the model fails, 503 if too many images wait, 504
-    after the time limit. With `scores` true the answer also has `"scores"`, `score` and `words` of each caption (see
-    [`~hf_ngsan.models.text_scores.TextScores`]). `GET /health` and `GET /metrics` (Prometheus) report the state. It
-    answers whatever host a request names: [`~hf_ngsan.serving.hosts.OwnHosts`] refuses those of strangers.
+    def __init__(self, pipeline: CaptioningPipeline, limits: ServingLimits, name: str) -> None:
+        self.pipeline, self.limits, self.name = pipeline, limits, name
+        self.reader = RequestReader(pipeline, limits)
+        self.batcher = Batcher(self.caption_batch, limits)
+        self.statuses: Counter[int] = Counter()
 
-    Args:
-        pipeline: pipeline of a captioner that reads images.
-        limits: limits of requests.
-        name: name of the model.
-    """
-    limits = limits or ServingLimits()
-    reader = RequestReader(pipeline, limits)
-
-    def stop_if_abandoned(input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
-        if all(job.answer.done() for job in batcher.running):
-            raise RuntimeError("No client waits for the answers of this batch any more.")
-        return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
-
-    def work(images: list, options: tuple) -> list:
-        arguments = {key: value for key, value in options if key != "text"}  # which the images have already
+    def caption_batch(self, images: list, options: tuple) -> list:
+        arguments = {key: value for key, value in options if key != "text"}  # the images already include the text
         arguments["return_scores"] = arguments.pop("scores", False)
-        stop = StoppingCriteriaList([stop_if_abandoned])
-        answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **arguments)
+        stop = StoppingCriteriaList([self.stop_if_abandoned])
+        answers = self.pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **arguments)
         return [ValueError(answer["error"]) if answer.get("error") else answer for [answer, *_] in answers]
 
-    batcher = Batcher(work, limits)
-    statuses: Counter[int] = Counter()
+    def stop_if_abandoned(self, input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
+        if all(job.answer.done() for job in self.batcher.running):
+            raise RuntimeError("All clients of this batch have disconnected.")
+        return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        answering = asyncio.create_task(batcher.run())
-        yield  # servers answer the requests under way before they go on
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        answering = asyncio.create_task(self.batcher.run())
+        yield  # servers first answer the current requests
         answering.cancel()
-        batcher.thread.shutdown()
-        reader.threads.shutdown()
+        self.batcher.thread.shutdown()
+        self.reader.threads.shutdown()
 
-    async def caption(request: Request) -> Response:
-        response = await answer(request)
-        statuses[response.status_code] += 1
+    async def caption(self, request: Request) -> Response:
+        response = await self.answer(request)
+        self.statuses[response.status_code] += 1
         return response
 
-    async def answer(request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         try:
-            async with asyncio.timeout(limits.seconds):
-                batcher.check_room(1)
-                answers = await unless_gone(request, batcher.submit(*await reader.read(request)))
+            async with asyncio.timeout(self.limits.seconds):
+                self.batcher.check_room(1)
+                answers = await unless_gone(request, self.batcher.submit(*await self.reader.read(request)))
         except RequestError as error:
             return refusal(error.status, str(error))
         except TimeoutError:
-            return refusal(504, f"The answer takes longer than {limits.seconds:g} seconds.")
-        except ValueError as error:  # of the pipeline
+            return refusal(504, f"The answer took longer than {self.limits.seconds:g} seconds.")
+        except ValueError as error:  # raised by the pipeline
             return refusal(400, f"{one_sentence(error)}.")
         except ClientDisconnect:
             return Response(status_code=CLIENT_GONE)
         except Exception as error:
             logger.exception("A batch of images was lost.")
-            advice = "start the server with a smaller --batch-size" if is_out_of_memory(error) else "its log says more"
+            advice = "start the server with a smaller --batch-size" if is_out_of_memory(error) else "see its log"
             return refusal(500, f"The server could not caption the images ({type_and_reason(error)}); {advice}.")
         content: dict[str, list] = {"captions": [caption["generated_text"] for caption in answers]}
         if "score" in answers[0]:
             content["scores"] = [{"score": caption["score"], "words": caption["word_scores"]} for caption in answers]
         return JSONResponse(content)
 
-    async def health(request: Request) -> Response:
+    async def health(self, request: Request) -> Response:
         try:
-            batcher.check_room(0)
+            self.batcher.check_room(0)
         except RequestError as error:
             return refusal(error.status, str(error))
-        return JSONResponse({"status": "ok", "model": name, "waiting": batcher.waiting})
+        return JSONResponse({"status": "ok", "model": self.name, "waiting": self.batcher.waiting})
 
-    async def metrics(request: Request) -> PlainTextResponse:
+    async def metrics(self, request: Request) -> PlainTextResponse:
         counts = {
-            "batches_total": batcher.batches,
-            "images_total": batcher.images,
-            "waiting_images": batcher.waiting,
-            **{f'requests_total{{status="{status}"}}': number for status, number in sorted(statuses.items())},
+            "batches_total": self.batcher.batches,
+            "images_total": self.batcher.images,
+            "waiting_images": self.batcher.waiting,
+            **{f'requests_total{{status="{status}"}}': number for status, number in sorted(self.statuses.items())},
         }
         return PlainTextResponse("".join(f"hf_ngsan_{name} {value}\n" for name, value in counts.items()))
 
-    routes = [Route("/caption", caption, methods=["POST"]), Route("/health", health), Route("/metrics", metrics)]
-    return Starlette(routes=routes, lifespan=lifespan)
+
+def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None, name: str = "") -> Starlette:
+    """Makes the web application of a captioner.
+
+    `POST /caption` accepts files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
+    `max_new_tokens`, `text` and `scores`. It answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400
+    for a request that cannot be read, 413 for one that is too large, 500 if the model fails, 503 if too many images
+    wait, 504 after the time limit. If `scores` is true, the answer also has `"scores"` with `score` and `words` of each
+    caption (see [`~hf_ngsan.models.text_scores.TextScores`]). `GET /health` and `GET /metrics` (Prometheus) report the
+    state. The application accepts any host name; wrap it in [`~hf_ngsan.serving.hosts.OwnHosts`] to check the name.
+
+    Args:
+        pipeline: pipeline of a captioner that reads images.
+        limits: limits of requests.
+        name: name of the model.
+    """
+    service = CaptioningService(pipeline, limits or ServingLimits(), name)
+    routes = [
+        Route("/caption", service.caption, methods=["POST"]),
+        Route("/health", service.health),
+        Route("/metrics", service.metrics),
+    ]
+    return Starlette(routes=routes, lifespan=service.lifespan)
 
 
 def refusal(status: int, message: str) -> Response:
@@ -230,8 +239,8 @@ def refusal(status: int, message: str) -> Response:
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, list]) -> list:
-    """Returns the result of some work; if the client disconnects first, cancels it and raises a ClientDisconnect."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())  # its body has been read
+    """Returns the result of work; if the client disconnects first, cancels the work and raises a ClientDisconnect."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())  # the body has already been read
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -243,9 +252,10 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, list]) -> list
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that is closed unless the head of a request arrives within a time after it, or after an answer.
+    """A connection with time limits.
 
-    Twice that time after a head, its answer must have been read.
+    The head of a request must arrive within `seconds` after the connection or the previous answer, and its answer must
+    have been read within twice that time. Otherwise the connection is closed.
     """
 
     def __init__(self, *arguments: Any, seconds: float, **more: Any) -> None:
@@ -271,16 +281,16 @@ class BoundedConnection(H11Protocol):
             self.allow(2 * self.seconds)
 
     def on_response_complete(self) -> None:
-        self.allow(self.seconds)  # also for the rest of an incomplete body
-        super().on_response_complete()  # it may begin the next request
+        self.allow(self.seconds)  # this time also applies to the rest of an incomplete body
+        super().on_response_complete()  # this may start the next request
 
 
 class BoundedServer(uvicorn.Server):
     """Serves an application within limits: `BoundedServer(app, limits).run([listening])`.
 
     Args:
-        app: application of [`create_app`], or one around it, such as [`~hf_ngsan.serving.hosts.OwnHosts`].
-        limits: `seconds`, and `connections`, beyond which requests get status 503.
+        app: application of [`create_app`], or a wrapper of it, such as [`~hf_ngsan.serving.hosts.OwnHosts`].
+        limits: uses `seconds` and `connections`; requests beyond these connections get status 503.
         options: further settings of `uvicorn.Config`, such as `log_level="info"` for an access log.
     """
 
@@ -292,7 +302,7 @@ class BoundedServer(uvicorn.Server):
                 ws="none",
                 limit_concurrency=limits.connections + 1,
                 timeout_graceful_shutdown=math.ceil(limits.seconds),
-                # Faults of requests are not logged unless asked for: anybody could fill the disk.
+                # Errors of requests are not logged by default: anybody could fill the disk.
                 **{"log_level": "error", **options},
             )
         )

@@ -1,4 +1,4 @@
-"""Sharing of models on the Hub: the folder of a checkpoint, its card, and its upload ([`~hf_ngsan.sharing.upload`])."""
+"""Sharing models on the Hub: checkpoint folder, model card, and upload ([`~hf_ngsan.sharing.upload`])."""
 
 from .cards import record
 from .export import export_model

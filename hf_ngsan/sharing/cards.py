@@ -1,4 +1,4 @@
-"""Model cards: the facts about a model, read from its folder, in the text of the template `card.md.jinja`."""
+"""Model cards: reads the facts about a model from its folder, and renders the template `card.md.jinja`."""
 
 import hashlib
 import json
@@ -16,7 +16,6 @@ import jinja2
 from huggingface_hub import EvalResult, ModelCardData, metadata_load
 from transformers import PreTrainedModel
 
-from ..data.errors import DataError
 from ..data.readers import READERS, Reader, parse_spec
 from ..io.files import read_json_or_none, sha256, write_output, write_text_atomically
 from ..io.packaged import (
@@ -31,10 +30,7 @@ from ..io.packaged import (
 )
 from ..loading.hub import is_of_transformers, needs_the_package, write_self_test
 from ..loading.models import ModelFolderError, auto_classes_of, find_model_folder, load_config, load_model, task_of
-from ..models.images import load_image
 from ..registry import MODEL_TYPES
-from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
-from ..tasks.captioning_generation import caption_images
 from ..tasks.registry import TASKS, fingerprints_of, task_class
 from ..training.config import TrainingConfig, load_training_config, read_yaml
 from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG
@@ -43,23 +39,21 @@ from ..training.task import Evaluation, Task
 TRAINING_CURVE = "training_curve.png"
 PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
 MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
-"""Characters that could be markup, the border of a table or a link in Markdown."""
-MAX_VALUE = 1_000  # characters of a value that a card shows
-EXAMPLES, NUM_EXAMPLES = "examples", 4
+"""Characters that could be markup, a table border or a link in Markdown."""
+MAX_VALUE = 1_000  # maximal characters of a value in a card
 EVALUATIONS = "evaluations.json"
 HISTORY = "history.jsonl"
-KEYS = re.compile(r",\s*(\w+)\s*=|^\s*(\w+)\s*=")  # the keys in the spec of a dataset, behind the name of its reader
-PLACES = ("output_dir", "num_workers", "tracker")  # keys of a training config that concern only the machine
-MAX_SIDE = 384  # longest side of an example in pixels
+KEYS = re.compile(r",\s*(\w+)\s*=|^\s*(\w+)\s*=")  # the keys in a dataset spec, after the name of the reader
+PLACES = ("output_dir", "num_workers", "tracker")  # keys of a training config that describe only the machine
 
 
 @dataclass(frozen=True)
 class RecordedEvaluation:
-    """Scores of a model on a split."""
+    """Scores of a model on a split of a dataset."""
 
     data: str
     split: str
-    rows: int | None  # None: unknown, as the seed
+    rows: int | None  # None: unknown, like `seed`
     scores: Mapping[str, float]
     fingerprints: Mapping[str, str]  # the settings that each score depends on
     weights: str  # checksum of the evaluated weights
@@ -71,18 +65,17 @@ class RecordedEvaluation:
 class CardFacts:
     """Facts about a model besides its configuration."""
 
-    own_card: str | None = None  # text of a user's card, which replaces the generated one
+    own_card: str | None = None  # card written by a user; replaces the generated one
     summary: str | None = None  # Markdown that replaces the description from the configuration
-    evaluations: Sequence[RecordedEvaluation] = ()  # of exactly these weights
-    other_seeds: Sequence[Sequence[RecordedEvaluation]] = ()  # of each model with another seed
+    evaluations: Sequence[RecordedEvaluation] = ()  # evaluations of exactly these weights
+    other_seeds: Sequence[Sequence[RecordedEvaluation]] = ()  # evaluations of each model with another seed
     training_config: Mapping[str, Mapping] | None = None
-    history: Sequence[Mapping[str, Any]] = ()  # numbers of each epoch
-    examples: Mapping[str, str] = field(default_factory=dict)  # captions by picture file in the folder
+    history: Sequence[Mapping[str, Any]] = ()  # metrics of each epoch
     limits: str = ""  # Markdown
     sections: Mapping[str, str] = field(default_factory=dict)  # further Markdown by title
-    license: str | None = None  # identifier on the Hub; None: that of the sources of the weights
+    license: str | None = None  # identifier on the Hub; None: the licence of the sources of the weights
     license_name: str | None = None
-    language: str | None = None  # of the captions, such as "en"
+    language: str | None = None  # language of the captions, such as "en"
 
 
 def weights_checksum(folder: str | Path) -> str:
@@ -98,12 +91,12 @@ def record(
 ) -> None:
     """Writes an evaluation of [`~hf_ngsan.tasks.evaluate`] into the model's folder, for its card, or into a file.
 
-    In the folder it replaces one of the same rows and settings, and a self-test is written too. A ValueError says that
-    several models, an ensemble, have no folder of their own.
+    In the folder, it replaces an evaluation of the same rows and settings, and a self-test is also written. Raises a
+    ValueError for an ensemble without `file`, because an ensemble has no folder.
     """
     models = [models] if isinstance(models, str) else models
     if file is None and len(models) > 1:
-        raise ValueError("The scores of an ensemble belong to none of its models; give file=FILE to write them there.")
+        raise ValueError("The scores of an ensemble cannot be written into the folder of one model; give file=FILE.")
     folder = Path(find_model_folder(models[0]))
     facts: Any = {"rows": evaluation.rows, "scores": dict(evaluation.scores), "fingerprints": evaluation.fingerprints}
     recorded = RecordedEvaluation(data, split, **facts, weights=weights_checksum(folder))
@@ -126,7 +119,7 @@ def write_evaluations(folder: str | Path, evaluations: Sequence[RecordedEvaluati
 
 
 def read_evaluations(folder: str | Path) -> list[RecordedEvaluation]:
-    """Returns the evaluations of the weights in a folder, without those of earlier weights."""
+    """Returns the evaluations of the current weights in a folder; those of earlier weights are left out."""
     file = Path(folder) / EVALUATIONS
     entries = json.loads(file.read_bytes()) if file.is_file() else []
     weights = weights_checksum(folder) if entries else ""
@@ -134,7 +127,7 @@ def read_evaluations(folder: str | Path) -> list[RecordedEvaluation]:
 
 
 def is_of_the_same(first: RecordedEvaluation, second: RecordedEvaluation) -> bool:
-    """Returns whether two evaluations have the same rows, and the same settings of common scores, whatever the seed."""
+    """Returns whether two evaluations have the same rows and the same settings of common scores; ignores the seed."""
     common = first.fingerprints.keys() & second.fingerprints.keys()
     has_same_settings = all(first.fingerprints[name] == second.fingerprints[name] for name in common)
     has_same_rows = all(getattr(first, name) == getattr(second, name) for name in ("data", "split", "rows"))
@@ -142,7 +135,7 @@ def is_of_the_same(first: RecordedEvaluation, second: RecordedEvaluation) -> boo
 
 
 def has_same_scores(first: RecordedEvaluation, second: RecordedEvaluation) -> bool:
-    """Returns whether common scores differ by rounding alone."""
+    """Returns whether the common scores are equal up to rounding."""
     common = first.scores.keys() & second.scores.keys()
     return all(math.isclose(first.scores[name], second.scores[name], rel_tol=1e-3, abs_tol=1e-6) for name in common)
 
@@ -150,8 +143,8 @@ def has_same_scores(first: RecordedEvaluation, second: RecordedEvaluation) -> bo
 def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **attributes: Any) -> CardFacts:
     """Reads the facts for a card from a model's folder, its training run and runs with other seeds.
 
-    `given` are other attributes of [`CardFacts`]. A ModelFolderError says that another run has another training config,
-    or that files of the model lie elsewhere.
+    `attributes` are other attributes of [`CardFacts`]. Raises a ModelFolderError if another run has another training
+    config, or if files of the model are outside of its folder.
     """
     folder = Path(find_model_folder(model))
     refuse_files_elsewhere(folder)
@@ -174,7 +167,7 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
 
 
 def refuse_files_elsewhere(folder: Path) -> None:
-    """Refuses links out of a stranger's folder, but for code, and names of weights and models elsewhere."""
+    """Refuses links out of an untrusted folder (except to code), and references to weights or models elsewhere."""
     run = run_of(folder)
     run_files = [] if run is None else [folder, run / TRAINING_CONFIG, run / HISTORY]
     for root, paths in ((folder, folder.rglob("*") if folder.is_dir() else ()), (folder.parent, run_files)):
@@ -203,9 +196,9 @@ def mappings_in(value: Any) -> Iterator[dict]:
 
 
 def config_of(folder: Path) -> dict | None:
-    """Returns the training config of a model, from its run or folder, as YAML values; None without one."""
+    """Returns the training config of a model as YAML values, from its run or folder; None if there is none."""
     config = config_of_run(folder)
-    if config is not None:  # without settings of the machine
+    if config is not None:  # drop the settings of the machine
         return {
             name: {key: public(value) for key, value in section.items() if key not in PLACES}
             for name, section in config.to_dict().items()
@@ -215,13 +208,13 @@ def config_of(folder: Path) -> dict | None:
 
 
 def run_of(folder: Path) -> Path | None:
-    """Returns the folder of the training run of a model's folder; None without one."""
+    """Returns the folder of the training run of a model folder; None if there is none."""
     run = folder.absolute().parent
     return run if (run / TRAINING_CONFIG).is_file() else None
 
 
 def config_of_run(folder: Path) -> TrainingConfig | None:
-    """Returns the training config of the run of a model's folder; the model decides the task."""
+    """Returns the training config of the run of a model folder; the model determines the task."""
     run = run_of(folder)
     if run is None:
         return None
@@ -236,13 +229,13 @@ def history_of(run: Path) -> list[dict]:
 
 
 def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
-    """Returns the evaluations of a model: its run's, if it is the best model of the run, and the recorded ones."""
+    """Returns the recorded evaluations of a model, and those of its run if it is the best model of the run."""
     config: Any = config_of_run(folder)
     seed = None if config is None else config.training.seed
     recorded = read_evaluations(folder)
     evaluations = [replace(entry, seed=seed) if entry.seed is None else entry for entry in recorded]
     scores = (read_json_or_none(folder / BEST_SCORES) or {}).get("scores")
-    if config is not None and folder.name == "best" and scores:  # that chose it
+    if config is not None and folder.name == "best" and scores:  # the scores that chose the epoch
         written = read_json_or_none(folder / "generation_config.json") or {}
         generation = {name: value for name, value in written.items() if type(value) in (int, float)}
         task = task_class(str(task_of(load_config(folder))))
@@ -273,7 +266,7 @@ def without_seed(config: Mapping) -> dict:
 
 
 def public(value: Any) -> Any:
-    """Returns a value of a training config, such as the spec of a dataset, without the folders of this machine."""
+    """Returns a value of a training config, such as a dataset spec, without the folder names of this machine."""
     if isinstance(value, Mapping):
         return {key: public(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -284,7 +277,7 @@ def public(value: Any) -> Any:
     if not text.strip() or text.startswith("//"):
         return re.sub("(?<==)[^,]+", lambda match: public(match[0]), value)
     keys = dict.fromkeys((first or second for first, second in KEYS.findall(text)), str)
-    source = READERS[name].source if name in READERS else "SOURCE"  # a reader that is not imported may have one
+    source = READERS[name].source if name in READERS else "SOURCE"  # a reader that is not imported may have a source
     place, values = parse_spec(value, Reader(name, "", "", (), source, keys))
     if not any(map(is_place, (place, *values.values()))):
         return value
@@ -300,7 +293,7 @@ def is_place(text: str) -> bool:
 def write_card(
     model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts, tags: Sequence[str] = ()
 ) -> None:
-    """Writes the card of a checkpoint, which `revision` names; a user's card may be refused for its licence."""
+    """Writes the card of the checkpoint `revision`; a user's card without a needed licence is refused."""
     if facts.own_card is None:
         header = card_data(model, repo_id, facts, tags).to_yaml()
         text = f"---\n{header}\n---\n\n{body(model, folder, repo_id, revision, facts)}"
@@ -316,7 +309,7 @@ def write_card(
 
 
 def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequence[str]) -> ModelCardData:
-    """Returns the metadata of a card, which the Hub shows and searches."""
+    """Returns the metadata of a card, for display and search on the Hub."""
     task = task_of_model(model)
     own_tags = () if task is None else task.tags
     pipeline_tag = None if task is None else task.pipeline_tag
@@ -351,12 +344,12 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
 
 
 def licence_of_card(model: PreTrainedModel, facts: CardFacts) -> Source | None:
-    """Returns the licence that is given, else that of the models that the weights come from; None without any."""
+    """Returns the licence in `facts`, or else that of the models that the weights come from; None if there is none."""
     return licence_of(model.config) if facts.license is None else Source("", facts.license, facts.license_name)
 
 
 def task_of_model(model: PreTrainedModel) -> type[Task] | None:
-    """Returns the class of the task of a model; None for a part of models."""
+    """Returns the task class of a model; None for a part of a model."""
     task = task_of(model.config)
     return task_class(task) if task in TASKS else None
 
@@ -371,7 +364,7 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
         repo_id=repo_id,
         revision=revision,
         is_packaged=repo_id in packaged_models(),
-        does="is part of models of hf-ngsan" if task is None else task.does,
+        does="is a part of hf-ngsan models" if task is None else task.does,
         kind=(entry and entry.name) or f"a {model.config.model_type}",
         paper=entry and entry.paper,
         model_class=type(model).__name__,
@@ -388,12 +381,12 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
 
 
 class Markdown(str):
-    """Text of this package, or escaped text; it may have markup."""
+    """Markdown text from this package, or escaped text."""
 
 
 @cache
 def template() -> jinja2.Template:
-    environment = jinja2.Environment(  # nosec B701  # HTML's rules of escaping are not Markdown's
+    environment = jinja2.Environment(  # nosec B701  # Markdown needs other escapes than HTML
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         finalize=lambda value: value if isinstance(value, Markdown) else plain(value),
         undefined=jinja2.StrictUndefined,
@@ -406,7 +399,7 @@ def template() -> jinja2.Template:
 
 
 def over_seeds(evaluation: RecordedEvaluation, facts: CardFacts) -> tuple[list, dict[str, list[float]]]:
-    """Returns the evaluations with other seeds that match it, and the values of each metric, the model's own first."""
+    """Returns the matching evaluations with other seeds, and the values of each metric, those of the model first."""
     others = [other for seed in facts.other_seeds for other in seed if is_of_the_same(evaluation, other)]
     evaluations = [evaluation, *others]
     scores = [other.scores for other in evaluations]
@@ -414,18 +407,18 @@ def over_seeds(evaluation: RecordedEvaluation, facts: CardFacts) -> tuple[list, 
 
 
 def code(value: Any) -> Markdown:
-    """Returns a value of any characters as code of Markdown."""
+    """Returns any value as Markdown code."""
     text = one_line(value)
     return Markdown(f"`{text}`" if PLAIN_CODE.fullmatch(text) else f"<code>{plain(text)}</code>")
 
 
 def plain(value: Any) -> str:
-    """Returns a value as text of Markdown without markup."""
+    """Returns a value as Markdown text without markup."""
     return MARKUP.sub(as_entity, one_line(value))
 
 
 def metadata(value: Any) -> str:
-    """Returns a value as text of a card's metadata, which programs may show as Markdown or HTML."""
+    """Returns a value as text for the metadata of a card; programs may show it as Markdown or HTML."""
     return re.sub(r"[<>`\]]", as_entity, one_line(value))
 
 
@@ -439,13 +432,13 @@ def one_line(value: Any) -> str:
 
 
 def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Iterator[str]:
-    """Yields paragraphs about data, split, seed, settings and progress of the training."""
+    """Yields paragraphs about the data, split, seed, settings and progress of the training."""
     if facts.training_config is None:
-        yield "How this model was trained is not recorded."
+        yield "The training of this model is not recorded."
         return
     data, settings = facts.training_config.get("data", {}), facts.training_config.get("training", {})
     validation = data.get("validation_split")
-    chosen = f", its epoch chosen by the split {plain(validation)}" if validation else ""
+    chosen = f" (the best epoch was chosen on the split {plain(validation)})" if validation else ""
     yield (
         f"It was trained on {code(data.get('spec'))}, split {plain(data.get('train_split'))}{chosen}, with seed "
         f"{plain(settings.get('seed'))}. [`{TRAINING_CONFIG}`]({TRAINING_CONFIG}) has every setting: "
@@ -453,7 +446,7 @@ def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Itera
     )
     start = facts.training_config.get("model", {}).get("init_from")
     if start:
-        yield f"It began with the weights of {code(start)}."
+        yield f"It was initialized with the weights of {code(start)}."
     task = task_of_model(model)
     if task is not None:
         yield from task.card_notes(facts.training_config)
@@ -462,7 +455,7 @@ def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Itera
 
 
 def usage(model: PreTrainedModel, place: str) -> str:
-    """Returns Python that loads a model with transformers alone, and runs it if its task has such lines."""
+    """Returns Python code that loads a model with transformers alone and, for tasks with an example, runs it."""
     task = task_of_model(model)
     lines = None if task is None else task.card_usage(model, place)
     if lines is None:
@@ -476,21 +469,3 @@ def usage(model: PreTrainedModel, place: str) -> str:
         for variable, name in zip(("model", "processor"), autos, strict=False):
             lines.append(f"{variable} = {name}.from_pretrained({place}{trust})")
     return "\n".join(lines)
-
-
-def write_examples(model: PreTrainedModel, processor: Any, spec: str, folder: Path) -> dict[str, str]:
-    """Writes the first images of a dataset's test split, reduced, and returns captions by path in the folder."""
-    rows = load_rows(spec, "test", with_captions=False, limit=NUM_EXAMPLES)
-    rows = rows_for(model, processor, rows, spec, keep_images=True)
-    if "image" not in rows.column_names:
-        raise DataError(f"{spec} has no images for the card; name a dataset with images, such as scenes:images=true.")
-    read = rows.select_columns([name for name in COLUMNS_READ if name in rows.column_names])
-    captions = caption_images(model, processor, read, map(str, rows["image_id"]))
-    (folder / EXAMPLES).mkdir(parents=True, exist_ok=True)
-    examples = {}
-    for row, captioned in zip(rows, captions, strict=True):
-        image, name = load_image(row["image"]), f"{EXAMPLES}/{row['image_id']}.png"
-        image.thumbnail((MAX_SIDE, MAX_SIDE))
-        image.save(folder / name)
-        examples[name] = captioned.caption or ""
-    return examples

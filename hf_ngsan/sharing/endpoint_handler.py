@@ -1,4 +1,4 @@
-"""The handler of Inference Endpoints: `handler.py` of a pushed captioner, which needs transformers alone."""
+"""The handler for Inference Endpoints: `handler.py` of a pushed captioner; it needs only transformers."""
 
 import base64
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ PARAMETERS = ("num_beams", "max_new_tokens", "num_return_sequences", "length_pen
 FILES, NO_FILES = ("image", "video", "frames"), ("visual_features", "visual_boxes", "text")
 MAX_IMAGES, URL_SAFE = 64, str.maketrans("-_", "+/")
 TASK: Any = "image-to-text"
-"""A task that the checkpoint's configuration defines; the types of transformers lack it."""
+"""A task that the checkpoint's configuration defines; it is missing in the type hints of transformers."""
 
 
 class EndpointHandler:
-    """Captions images; made once when the endpoint starts, then called for each request.
+    """Captions images. The endpoint makes one handler when it starts and calls it for each request.
 
     Args:
         path: folder of the checkpoint.
@@ -28,16 +28,16 @@ class EndpointHandler:
     def __call__(self, data: dict[str, Any]) -> list:
         """Answers a request with `[{"generated_text": caption}]`, or for a list of images a list of such lists.
 
-        `data` has `inputs`, an image or a list of images: text in base64, bytes or images of Pillow; or mappings with
-        such an `image`, `video` or list of `frames`, or, for a captioner of features, with `visual_features` and
-        `visual_boxes`. It may have `parameters`: of `generate()`, and `text`, the beginning of every caption. A
-        ValueError says what is wrong with it.
+        `data` has `inputs`, an image or a list of images: base64 text, bytes or PIL images; or mappings with such an
+        `image`, `video` or list of `frames` or, for a captioner of features, with `visual_features` and
+        `visual_boxes`. It may have `parameters`: arguments of `generate()`, and `text`, the beginning of every caption.
+        Raises a ValueError for invalid data.
         """
         inputs: Any = data.get("inputs")
         parameters = data.get("parameters") or {}
         unknown = sorted(set(parameters) - set(PARAMETERS))
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is no parameter; there are {', '.join(PARAMETERS)}.")
+            raise ValueError(f"{unknown[0]!r} is not a parameter; there are {', '.join(PARAMETERS)}.")
         several = isinstance(inputs, list)
         images: list = inputs if several else [inputs]
         if not 1 <= len(images) <= MAX_IMAGES:
@@ -47,7 +47,7 @@ class EndpointHandler:
 
 
 def decoded(given: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES)) -> Any:
-    """Returns an input with its text decoded from base64; names of files and URLs, at any depth, are a ValueError."""
+    """Returns an input with its base64 text decoded; raises a ValueError for file names and URLs at any depth."""
     if isinstance(given, Mapping) and {*given} <= {*keys}:
         files = {key: decoded(given[key], place, ()) for key in FILES if given.get(key) is not None}
         return {**given, **files}
@@ -58,11 +58,11 @@ def decoded(given: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES))
             return from_base64(given)
     if isinstance(given, bytes | Image):
         return given
-    raise ValueError(f"Image {place} is no base64, nor a mapping of {', '.join(keys)}; URLs and files are not read.")
+    raise ValueError(f"Image {place} is not base64 or a mapping of {', '.join(keys)}; URLs and files are not read.")
 
 
 def from_base64(text: str) -> bytes:
-    """Decodes base64, also in lines (RFC 2045), for URLs (RFC 4648), and after the head of a data URL."""
+    """Decodes base64, also in lines (RFC 2045), URL-safe (RFC 4648), and after the prefix of a data URL."""
     encoded = text.partition(",")[2] if text.startswith("data:") else text
     encoded = "".join(encoded.split()).translate(URL_SAFE).rstrip("=")
     return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)

@@ -1,4 +1,4 @@
-"""Export of a model by its name, and the comparison of an exported captioner with its model."""
+"""Exports a model by its name, and compares an exported captioner with the model."""
 
 import logging
 from functools import partial
@@ -29,18 +29,18 @@ def export_model(
     split: str = "test",
     limit: int | None = None,
 ) -> tuple[int, dict[int, int], float] | None:
-    """Exports a captioner or a dual encoder to ONNX, and compares an exported captioner with its model.
+    """Exports a captioner or a dual encoder to ONNX, and compares an exported captioner with the model.
 
     Args:
         name: folder or name of the model.
-        output: new folder; by default the graphs are written into `onnx/` of the model's own folder.
-        check: whether captions of the first `limit` images, 64 by default, of a `split` of `data` are compared; by
-            default of the validation split of the model's training, or else of synthetic scenes.
+        output: new folder; by default, the graphs are written into `onnx/` in the folder of the model.
+        check: whether to compare captions of the first `limit` images (64 by default) of a `split` of `data`; the
+            default is the validation split of the model's training data, or else synthetic scenes.
 
-    Returns the number of images and the result of [`~hf_ngsan.exporting.compare`], if there is a check.
+    Returns the number of images and the result of [`~hf_ngsan.exporting.compare`] if `check` is true.
 
     Raises:
-        ValueError: there is no export of this model, or no check of it.
+        ValueError: this model cannot be exported, or its export cannot be checked.
     """
     if output is not None:
         check_new_folder(Path(output))
@@ -49,9 +49,9 @@ def export_model(
     check_exporter()
     task, folder = task_of(load_config(name)), Path(find_model_folder(name))
     if task not in ("captioning", "retrieval"):
-        raise ValueError(f"{name} is neither a captioner nor a dual encoder, which are exported.")
+        raise ValueError(f"{name} is neither a captioner nor a dual encoder; only these can be exported.")
     if check and (output is None or task == "retrieval"):
-        raise ValueError("A dual encoder, and graphs in the folder of a model, have no check; leave it out.")
+        raise ValueError("A dual encoder, or graphs in the folder of a model, cannot be checked; leave out the check.")
     model: Any
     model, processor = load_model(name, task)
     if output is None:
@@ -77,7 +77,7 @@ def export_model(
 
 
 def data_of(folder: Path, model: Any, split: str) -> tuple[str, str]:
-    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes."""
+    """Returns the default dataset and split of a check: those of the training run, or else synthetic scenes."""
     run = run_of(folder)
     if run is not None:
         data = load_training_config(run / TRAINING_CONFIG).data

@@ -1,4 +1,4 @@
-"""Checkpoints for the Hub: written into a new folder, checked, and uploaded in one commit with a tag."""
+"""Writes checkpoints for the Hub into a new folder, checks them, and uploads them in one commit with a tag."""
 
 import hashlib
 import os
@@ -36,12 +36,11 @@ from .cards import (
     weights_checksum,
     write_card,
     write_evaluations,
-    write_examples,
 )
 
 HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
 """Source of `handler.py` of a captioner, for the Inference Endpoints of the Hub."""
-OF_THE_HUB = {".gitattributes", "README.md"}  # files of a new repository, which do not count as foreign
+OF_THE_HUB = {".gitattributes", "README.md"}  # files of a new repository; they do not count as foreign
 SECONDS_TO_LOAD = 600
 LOAD = """
 import json, os, sys
@@ -52,19 +51,19 @@ import transformers
 with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
     config = json.load(file)
 names = {reference.split(".")[-1]: auto for auto, reference in config.get("auto_map", {}).items()}
-auto = config["architectures"][0]  # a class of transformers itself, or one that comes with the folder
+auto = config["architectures"][0]  # a class of transformers, or one in the folder
 auto = names.get(auto, auto)
 loader = getattr(transformers, auto)
 model, report = loader.from_pretrained(folder, output_loading_info=True, trust_remote_code=True)
 if report["missing_keys"]:
     raise ValueError(f"{len(report['missing_keys'])} weights are missing")
 if {"processor_config.json", "preprocessor_config.json", "tokenizer_config.json"} & {*os.listdir(folder)}:
-    transformers.AutoProcessor.from_pretrained(folder, trust_remote_code=True)  # or what it has in place of one
+    transformers.AutoProcessor.from_pretrained(folder, trust_remote_code=True)  # or a tokenizer or image processor
 """
 
 
 class UploadError(OSError):
-    """An upload that failed or that the Hub refused; the message names the repository and the reason."""
+    """An upload that failed or was refused by the Hub; the message names the repository and the reason."""
 
 
 def push_to_hub(
@@ -76,21 +75,21 @@ def push_to_hub(
     tags: Sequence[str] = (),
     **options: Any,
 ) -> CommitInfo:
-    """Uploads a model, its processor, the code of both and a card, in one commit.
+    """Uploads a model, its processor, the code of both and a model card, in one commit.
 
-    The card describes the model by its configuration; that of [`push`] also has its training and evaluation.
+    The card describes the configuration of the model; the card of [`push`] also has its training and evaluation.
 
     Args:
         model, processor: see [`save_for_hub`].
-        repo_id: `user/name`, or `name` for the user of the token; made if absent.
+        repo_id: `user/name`, or `name` for the user of the token; created if absent.
         max_shard_size: maximal size of a file of weights, as in transformers.
         tags: further tags of the card.
-        options: of [`~hf_ngsan.sharing.upload_checkpoint`]: `private`, `token`, `revision`, `create_pr`,
+        options: options of [`~hf_ngsan.sharing.upload_checkpoint`]: `private`, `token`, `revision`, `create_pr`,
             `commit_message` and others as in huggingface_hub, and `overwrite`.
 
     Raises:
-        ValueError: see [`save_for_hub`]; or no name of a repository.
-        UploadError: no token, no right to write, a repository with other files, or a Hub that cannot be reached.
+        ValueError: see [`save_for_hub`]; or `repo_id` is not the name of a repository.
+        UploadError: no token, no write permission, a repository with other files, or the Hub cannot be reached.
     """
     repo_id = full_name(repo_id, options.get("token"))
     with TemporaryDirectory() as folder:
@@ -104,21 +103,19 @@ def push(
     folder: str | Path | None = None,
     *,
     runs: Sequence[str] = (),
-    examples: str | None = None,
     license: str | None = None,
     license_name: str | None = None,
     **options: Any,
 ) -> CommitInfo | None:
-    """Uploads a model by its name; the card has its training, its recorded scores and examples.
+    """Uploads a model by its name; the model card has its training and its recorded scores.
 
     Args:
         name: folder of a model or a training run, or name of a packaged model.
         repo_id: see [`push_to_hub`].
-        folder: a new folder, into which the files are written; nothing is uploaded then.
+        folder: a new folder; if given, the files are written there and nothing is uploaded.
         runs: training runs with other seeds, for means and standard deviations.
-        examples: dataset of which the card shows the first test images with their captions.
-        license: licence of the weights, such as `"cc-by-4.0"`, an identifier that the Hub lists; by default that of
-            their sources.
+        license: licence of the weights, as an identifier of the Hub such as `"cc-by-4.0"`; by default, that of their
+            sources.
         license_name: name of the licence if its identifier is `"other"`.
         options: `private` and `overwrite`, see [`upload_checkpoint`].
 
@@ -133,16 +130,15 @@ def push(
     repo_id = full_name(repo_id) if folder is None else repo_id
     # before the model is loaded, since it refuses links to files elsewhere
     facts = collect_card_facts(name, runs, license=license, license_name=license_name)
-    options_of_card = {"license": license, "runs": runs, "examples": examples}
+    options_of_card = {"license": license, "runs": runs}
     unused_options = [f"--{option}" for option, value in options_of_card.items() if value]
     if facts.own_card is not None and unused_options:
         raise ValueError(f"{name} has a README.md, uploaded unchanged: edit it, and omit {', '.join(unused_options)}.")
     model, processor = load_model(name)
 
     def write(target: Path) -> None:
-        shown = {} if examples is None else write_examples(model, processor, examples, target)
         source = Path(find_model_folder(name))
-        write_checkpoint(model, processor, target, repo_id, facts=replace(facts, examples=shown), source=source)
+        write_checkpoint(model, processor, target, repo_id, facts=facts, source=source)
         check_checkpoint(target)
 
     if folder is not None:
@@ -154,7 +150,7 @@ def push(
 
 
 def full_name(repo_id: str, token: bool | str | None = None) -> str:
-    """Returns `user/name` of a repository, for the user of the token if the name has none."""
+    """Returns `user/name` of a repository; a name without a user gets the user of the token."""
     validate_repo_id(repo_id)
     if token is False or not (token if isinstance(token, str) else get_token()):
         raise UploadError(f"{repo_id} cannot be written without a token; log in with hf auth login, or set HF_TOKEN.")
@@ -166,13 +162,13 @@ def full_name(repo_id: str, token: bool | str | None = None) -> str:
 
 @contextmanager
 def as_upload_errors(repo_id: str) -> Iterator[None]:
-    """Turns an answer of the Hub that is an error, or a lost connection, into an [`UploadError`]."""
+    """Turns errors of the Hub and of the connection into an [`UploadError`]."""
     try:
         yield
-    except (HTTPError, RuntimeError) as error:  # the second is that of huggingface_hub for a large file
+    except (HTTPError, RuntimeError) as error:  # huggingface_hub raises a RuntimeError for large files
         reason = " ".join(str(error).split())[:500].rstrip(".")
-        remedy = "see that the token may write there, and run the same again"
-        raise UploadError(f"{repo_id} is not uploaded ({reason}); {remedy}.") from error
+        remedy = "check that the token has write permission, and run the command again"
+        raise UploadError(f"{repo_id} was not uploaded ({reason}); {remedy}.") from error
 
 
 def write_checkpoint(
@@ -188,7 +184,7 @@ def write_checkpoint(
 ) -> None:
     """Writes the files of a repository into a new folder: model, processor, the code of both, and the card.
 
-    Current graphs in `source`, the folder that the model was loaded from, unchanged, go along.
+    `source` is the folder that the unchanged model was loaded from; its ONNX graphs are copied if they are current.
     """
     folder = Path(folder)
     save_for_hub(model, processor, folder, max_shard_size=max_shard_size)
@@ -202,7 +198,7 @@ def write_checkpoint(
 
 
 def write_facts(folder: Path, facts: CardFacts) -> None:
-    """Writes the files that the card refers to: training config, training curve and evaluations."""
+    """Writes the files that the card links to: training config, training curve and evaluations."""
     if facts.training_config is not None:
         text = yaml.safe_dump(dict(facts.training_config), sort_keys=False)
         write_text_atomically(folder / TRAINING_CONFIG, text)
@@ -211,18 +207,18 @@ def write_facts(folder: Path, facts: CardFacts) -> None:
         with suppress(MissingPlotsError):
             save_figure(plot_training_curve(facts.history, score), folder / TRAINING_CURVE)
     if facts.evaluations:
-        weights = weights_checksum(folder)  # the same weights may be in other files now
+        weights = weights_checksum(folder)  # the same weights may now be in other files
         write_evaluations(folder, [replace(evaluation, weights=weights) for evaluation in facts.evaluations])
 
 
 def files_of(folder: Path) -> list[str]:
-    """Returns the names of a folder's files, without hidden ones."""
+    """Returns the names of the files in a folder, without hidden files."""
     names = glob("**", root_dir=folder, recursive=True)
     return sorted(Path(name).as_posix() for name in names if (folder / name).is_file())
 
 
 def checkpoint_tag(folder: str | Path) -> str:
-    """Returns the name of a checkpoint: a checksum of all its files but the card, which has this name."""
+    """Returns the tag of a checkpoint: a checksum of all files except the card, because the card has the tag."""
     folder = Path(folder)
     digest = hashlib.sha256()
     for name in files_of(folder):
@@ -234,7 +230,7 @@ def checkpoint_tag(folder: str | Path) -> str:
 def check_checkpoint(folder: str | Path) -> None:
     """Raises a ModelFolderError unless a folder of [`write_checkpoint`] loads in a process without this package.
 
-    Its code is run; that of an architecture of another package may import this one.
+    The code in the folder is run; code of an architecture of another package may import this package.
     """
     folder = Path(folder).resolve()
     ModelCard((folder / CARD).read_text(encoding="utf-8"))
@@ -251,7 +247,7 @@ def check_checkpoint(folder: str | Path) -> None:
         )
     if process.returncode != 0:
         reason = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-        raise ModelFolderError(f"{folder} does not load in another process ({reason[:500]}).")
+        raise ModelFolderError(f"{folder} cannot be loaded in a new process ({reason[:500]}).")
 
 
 def upload_checkpoint(
@@ -264,18 +260,18 @@ def upload_checkpoint(
     revision: str | None = None,
     **options: Any,
 ) -> CommitInfo:
-    """Uploads a folder of [`write_checkpoint`] in one commit, with the tag that its card names.
+    """Uploads a folder of [`write_checkpoint`] in one commit, with the tag that its card has.
 
-    Called again after a failure, it uploads only files that the Hub lacks.
+    A second call after a failure uploads only the missing files.
 
     Args:
         folder: folder of the checkpoint.
-        repo_id: `user/name`; made if absent.
+        repo_id: `user/name`; created if absent.
         private: whether a new repository is private.
         token: as in transformers.
-        overwrite: delete other files of the repository in the same commit; without it they are refused.
-        revision: branch, made if absent; the main one if `None`.
-        options: of `HfApi.create_commit`, such as `create_pr` and `commit_message`.
+        overwrite: delete other files of the repository in the same commit; otherwise they are an error.
+        revision: branch, created if absent; the main branch if `None`.
+        options: options of `HfApi.create_commit`, such as `create_pr` and `commit_message`.
 
     Raises:
         UploadError: see [`push_to_hub`]; the repository is unchanged.
@@ -288,7 +284,7 @@ def upload_checkpoint(
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         others = sorted({*api.list_repo_files(repo_id, revision=revision)} - {*names} - OF_THE_HUB)
         if others and not overwrite:
-            problem = f"{repo_id} holds {len(others)} files that are not of this checkpoint, such as {others[0]}"
+            problem = f"{repo_id} has {len(others)} files that are not from this checkpoint, such as {others[0]}"
             raise UploadError(f"{problem}; choose another repository, or delete them with --overwrite.")
         info = api.create_commit(
             repo_id,

@@ -1,6 +1,6 @@
-"""A web page that captions photographs, searches images, and shows the effect of geometry on captions.
+"""A web page that captions photographs, searches images and shows the effect of geometry on captions.
 
-It needs Gradio (extra `demo`).
+The page needs Gradio (extra `demo`).
 """
 
 from .page import launch, make_page

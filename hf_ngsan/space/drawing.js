@@ -1,9 +1,9 @@
-// Tells the server by how much a region was moved, or its lower right corner: with the pointer, or by arrow keys.
+// Sends the server the distance by which a region or its lower right corner was moved, by pointer or arrow keys.
 const place = event => {
   const frame = element.querySelector('.drawing').getBoundingClientRect();
   return [(event.clientX - frame.left) / frame.width, (event.clientY - frame.top) / frame.height];
 };
-const tell = (region, dx, dy, corner) =>
+const send = (region, dx, dy, corner) =>
   trigger('release', {index: Number(region.dataset.index), dx: dx, dy: dy, corner: corner});
 let held = null;
 element.addEventListener('pointerdown', event => {
@@ -25,7 +25,7 @@ element.addEventListener('pointermove', event => {
 element.addEventListener('pointerup', event => {
   if (!held) return;
   const now = place(event);
-  tell(held.region, now[0] - held.from[0], now[1] - held.from[1], held.corner);
+  send(held.region, now[0] - held.from[0], now[1] - held.from[1], held.corner);
   held = null;
 });
 element.addEventListener('keydown', event => {
@@ -33,5 +33,5 @@ element.addEventListener('keydown', event => {
   const region = event.target.closest('.region');
   if (!region || !(event.key in steps)) return;
   event.preventDefault();
-  tell(region, ...steps[event.key], event.shiftKey);
+  send(region, ...steps[event.key], event.shiftKey);
 });

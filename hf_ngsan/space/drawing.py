@@ -1,6 +1,6 @@
-"""What the page draws, as HTML: captions with attention maps, and regions that a user drags with the attention to them.
+"""Draws parts of the page as HTML: captions with attention maps, and draggable regions with the attention to them.
 
-A word under the pointer or the keyboard's focus shows its attention map.
+The attention map of a word is shown while the pointer or the keyboard focus is on the word.
 """
 
 import html
@@ -16,13 +16,13 @@ from ..data.scenes import BACKGROUND, PAINT, outline
 from ..visualization.plots import data_url
 
 SHOWN_SIDE, MAP_SIDE = 768, 128
-"""Longest sides in pixels of a photograph on the page, and of attention maps, which the browser enlarges."""
+"""Longest sides, in pixels, of a photograph on the page and of attention maps, which the browser enlarges."""
 MAP_COLOUR = (255, 106, 0)
 COLOUR = "rgb({}, {}, {})".format(*MAP_COLOUR)
 STRONGEST = 0.8
-"""Opacity of a map at its largest weight."""
+"""Opacity of an attention map at its largest weight."""
 SIDE = 100
-"""Width and height of a drawing in its own units; boxes within [0, 1] are stretched to the shape of the image."""
+"""Width and height of a drawing in SVG units; boxes within [0, 1] are stretched to the shape of the image."""
 MAX_THICKNESS = 4
 NO_WEIGHT = 1e-12
 CAPTION_STYLE, REGION_STYLE, REGION_SCRIPT = (
@@ -39,7 +39,7 @@ def shape_of(image: Image.Image) -> str:
 
 
 def map_over(image: Image.Image, weights: np.ndarray) -> str:
-    """Returns the map `(height, width)` of a word as an overlay of a photograph of any size."""
+    """Returns the attention map `(height, width)` of a word as an overlay for a photograph of any size."""
     pixels = np.empty((*weights.shape, 4), dtype=np.uint8)
     pixels[..., :3] = MAP_COLOUR
     pixels[..., 3] = np.round(255 * STRONGEST * weights / max(float(weights.max()), NO_WEIGHT))
@@ -47,7 +47,7 @@ def map_over(image: Image.Image, weights: np.ndarray) -> str:
 
 
 def captions_html(answers: Sequence[dict[str, Any]], overlay: Callable[[np.ndarray], str]) -> str:
-    """Returns the captions of all beams, the best first, each word with the overlay of its attention."""
+    """Returns the captions of all beams, the best first; each word has an overlay with its attention."""
     captions = []
     for number, answer in enumerate(answers):
         spans = []
@@ -63,20 +63,20 @@ def captions_html(answers: Sequence[dict[str, Any]], overlay: Callable[[np.ndarr
 
 
 def viewer(stage: str, text: str, *notes: str, kind: str = "") -> str:
-    """Returns a picture with captions and notes below it, or beside it for the kind `wide`."""
+    """Returns a picture with captions and notes below it, or next to it for the kind `wide`."""
     shown = "".join(f'<p class="note">{html.escape(note)}</p>' for note in notes)
     return f'<div class="viewer {kind}">{stage}<div class="text">{text}{shown}</div></div>'
 
 
 def photograph_with_captions(image: Image.Image, answers: Sequence[dict[str, Any]]) -> str:
-    """Returns an upright photograph with captions; `answers` are those of the pipeline with `return_attention`."""
+    """Returns an upright photograph with captions; `answers` come from the pipeline with `return_attention`."""
     notes = []
     if "confidence" in answers[0]:
-        unlike = " The photograph is unlike those it learnt from." if answers[0]["unlike_training"] else ""
-        notes.append(f"The captioner is {answers[0]['confidence']:.0%} sure of the first caption.{unlike}")
-    notes.append("Tap a word, point at it, or press Tab, to see where the captioner looked for it.")
+        unlike = " The photograph differs from the training photographs." if answers[0]["unlike_training"] else ""
+        notes.append(f"Confidence of the first caption: {answers[0]['confidence']:.0%}.{unlike}")
+    notes.append("Tap a word, point at it or press Tab to see its attention map.")
     if "visualness" in answers[0]:
-        notes.append("The darker the line under a word, the more it comes from the image rather than from language.")
+        notes.append("A darker line under a word means that it depends more on the image than on language.")
     stage = f'<img class="stage" alt="photograph" style="{shape_of(image)}" src="{photograph_url(image)}">'
     return viewer(stage, captions_html(answers, partial(map_over, image)), *notes)
 
@@ -101,7 +101,7 @@ def look_of(name: str, box: Sequence[float]) -> str:
 
 
 def drawing(names: Sequence[str], boxes: np.ndarray, chosen: int, weights: np.ndarray, shape: str) -> str:
-    """Draws regions, and lines from the chosen one to the others; their thickness is its attention to them."""
+    """Draws regions, and lines from the chosen region to the others, as thick as its attention to them is large."""
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     parts, centres = [], SIDE * (boxes[:, :2] + boxes[:, 2:]) / 2
     for index in np.argsort(-areas).tolist():
@@ -123,7 +123,7 @@ def drawing(names: Sequence[str], boxes: np.ndarray, chosen: int, weights: np.nd
 
 
 def regions_over(boxes: np.ndarray, weights: np.ndarray, shape: str) -> str:
-    """Returns regions with the weights `(N,)` of a word as an overlay of their drawing."""
+    """Returns regions with the attention weights `(N,)` of a word as an overlay for their drawing."""
     opacities = STRONGEST * weights / max(float(weights.max()), NO_WEIGHT)
     parts = [
         rectangle(box, f'fill="{COLOUR}" opacity="{opacity:.2f}"')
@@ -133,7 +133,7 @@ def regions_over(boxes: np.ndarray, weights: np.ndarray, shape: str) -> str:
 
 
 def table_of(names: Sequence[str], chosen: int, weights: np.ndarray, before: np.ndarray) -> str:
-    """Returns the attention of the chosen region to each, now and before it was moved, sorted."""
+    """Returns a sorted table of the attention of the chosen region to each region, now and before the move."""
     rows = [f"<tr><th>the {html.escape(names[chosen])} attends to</th><th>weight</th><th>change</th></tr>"]
     for index in np.argsort(-weights[chosen]).tolist():
         now, change = weights[chosen, index], weights[chosen, index] - before[chosen, index]

@@ -1,4 +1,4 @@
-// Uploads the picture that is clicked on, as a photograph of the user's own is uploaded.
+// Uploads an example that was clicked on, as if the user had chosen it.
 element.addEventListener('click', async event => {
   const picture = event.target.closest('button')?.querySelector('img');
   if (!picture) return;

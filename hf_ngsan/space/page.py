@@ -1,48 +1,117 @@
-"""The web page, with tabs for photographs, regions and search."""
+"""The web page, with tabs for photographs, regions and search, and its protection against forged requests."""
 
 import io
 import json
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gradio
-from gradio.routes import ORJSONResponse
+from gradio.route_utils import CustomCORSMiddleware
+from gradio.routes import App, ORJSONResponse
 from PIL import Image
 from starlette.middleware import Middleware
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..data.scenes import draw_scene, make_scene
+from ..io.messages import one_sentence, shortened
 from ..io.packaged import installed_photographs, licence_of
 from ..models.images import load_image
 from ..serving.hosts import OwnHosts, host_name, listen
 from ..serving.requests import size_of
 from ..sharing.cards import code
 from . import drawing
-from .guard import Gate, Page, PageServer
 from .parts import Parts, Regions, Search, moved
 
 MAX_BEAMS, BEAMS = 8, 3
 MAX_QUERY, MAX_PHOTOGRAPHS = 1000, 100
-"""Maximal characters of a query, and photographs that are searched together."""
+"""Maximal characters of a query, and maximal number of photographs in a search."""
 SHOWN_SIDE = 320
-"""Longest side in pixels of a photograph among those that are found."""
+"""Longest side, in pixels, of a photograph among the results."""
 MAX_WAITING = 100
-"""Maximal waiting events; one of each kind runs at a time."""
+"""Maximal number of waiting events; one event of each kind runs at a time."""
 MAX_UPLOAD = "30mb"
 KEPT_SECONDS = 3600
 """Uploads are deleted after this time."""
-COMING = "<p>The photograph with its captions appears here.</p>"
+COMING = "<p>The photograph and its captions appear here.</p>"
 UPLOADED_EXAMPLE = "() => JSON.parse(document.querySelector('[data-upload]').dataset.upload)"
 EXAMPLES = ("motorcycle", "officer", "lion")
-"""Photographs that packages bring, to click on; the page opens with the first."""
+"""Example photographs from installed packages; the page opens with the first one."""
 SCENE_SEED = 3
 STYLE, EXAMPLES_STYLE, EXAMPLES_SCRIPT = (
     Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.css", "examples.css", "examples.js")
 )
-
-
+MAX_MESSAGE = 300
+"""Maximal characters of an error, which may quote a request."""
+NEEDED = re.compile(
+    r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/(assets|static|svelte)/.*"
+    r"|/gradio_api/((info|app_id|user|token|login_check|startup-events|theme\.css|cancel|reset)/?"
+    r"|upload|upload_progress|queue/(join|data|status)|(call|heartbeat)/.*)"
+)
+"""Paths of Gradio 6.31 that the page and its clients need; paths that fetch from other servers are left out."""
+FILE = "/gradio_api/file="
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "preprocess": False}
-"""Of events: not in the page's API, and with uploads as files; Gradio itself would decode them, in any format."""
+"""Settings of events: hidden from the API, and without Gradio's preprocessing, which decodes files of any format."""
+
+
+class Page(gradio.Blocks):
+    """A page that reads only files that were uploaded to it, and reports each error in one sentence.
+
+    Gradio alone checks only values that a request marks as files. It also accepts all files of a folder that all pages
+    of a machine share, and it fetches URLs.
+    """
+
+    async def process_api(self, block_fn: Any, inputs: list, *arguments: Any, **more: Any) -> dict[str, Any]:
+        try:
+            return await super().process_api(block_fn, list(map(self.upload, inputs)), *arguments, **more)
+        except Exception as error:
+            raise gradio.Error(shortened(f"{one_sentence(error)}.", MAX_MESSAGE), print_exception=False) from None
+
+    def upload(self, value: Any) -> Any:
+        """Returns the uploaded file or files of a value, or a plain value; raises a ValueError for other files."""
+        if isinstance(value, list):
+            return [self.upload({} if isinstance(item, list) else item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        path = value.get("path")
+        if not isinstance(path, str) or path not in self.upload_file_set:
+            raise ValueError("The file is not a photograph that was uploaded to this page")
+        return {"path": path, "meta": {"_type": "gradio.FileData"}}
+
+
+class PageServer(App):
+    """Gradio's application without its CORS middleware, so that pages of other origins cannot read the answers."""
+
+    def add_middleware(self, middleware_class: Any, *arguments: Any, **more: Any) -> None:
+        if middleware_class is not CustomCORSMiddleware:
+            super().add_middleware(middleware_class, *arguments, **more)
+
+
+class Gate:
+    """Middleware: passes only paths that the page needs, and turns failures of Gradio into one sentence."""
+
+    def __init__(self, app: ASGIApp, page: Page) -> None:
+        self.app, self.page = app, page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        path = scope["path"]
+        if path.startswith(FILE):  # only files that were uploaded to this page, or made by it
+            is_known = any(path[len(FILE) :] in files for files in self.page.temp_file_sets)
+        else:
+            is_known = NEEDED.fullmatch(path) is not None
+        if not is_known:
+            return await JSONResponse({"detail": "Not Found"}, 404)(scope, receive, send)
+        try:
+            await self.app(scope, receive, send)
+        except Exception:
+            answer = JSONResponse({"error": "The page does not accept this request."}, 400)
+            with suppress(RuntimeError):  # another answer has already started
+                await answer(scope, receive, send)
 
 
 def make_page(parts: Parts) -> Page:
@@ -66,12 +135,12 @@ def make_page(parts: Parts) -> Page:
 
 
 def add_beams() -> gradio.Slider:
-    hint = "captions compared; all are shown"
+    hint = "number of captions to compare; all of them are shown"
     return gradio.Slider(1, MAX_BEAMS, BEAMS, step=1, label="Beams", info=hint, min_width=220)
 
 
 def whole_number(value: Any, name: str, smallest: int, largest: int) -> int:
-    """Returns a number of a request; raises a ValueError unless it is whole and within bounds."""
+    """Returns a number from a request; raises a ValueError unless it is an integer within bounds."""
     if value not in range(smallest, largest + 1):
         raise ValueError(f"{name} is {value!r:.40}; it must be a whole number from {smallest} to {largest}")
     return int(value)
@@ -83,7 +152,7 @@ def add_photograph(parts: Parts) -> None:
     sample = drawing.photograph_with_captions(first, parts.captions(first, BEAMS))
     with gradio.Row():
         with gradio.Column(scale=2, min_width=300):
-            invitation = "Drop a photograph here, or tap to choose one.\nIts captions appear by themselves."
+            invitation = "Drop a photograph here, or tap to choose one.\nCaptions appear automatically."
             sources: Any = ["upload", "clipboard"]
             image = gradio.Image(
                 sources=sources, label="Photograph", buttons=[], placeholder=invitation, height=280, elem_id="photo"
@@ -93,7 +162,7 @@ def add_photograph(parts: Parts) -> None:
             chosen = gradio.HTML(example_buttons(pictures), elem_id="examples", **look)
         with gradio.Column(scale=3, min_width=300):
             look = {"css_template": drawing.CAPTION_STYLE, "js_on_load": None, "padding": False}
-            gradio.HTML(f"<p>An example. Yours will be here.</p>{sample}", elem_id="sample", **look)
+            gradio.HTML(f"<p>Example; your photograph will replace it.</p>{sample}", elem_id="sample", **look)
             shown = gradio.HTML(elem_id="captions", **look)
             with gradio.Row(equal_height=True):
                 num_beams = add_beams()
@@ -101,7 +170,7 @@ def add_photograph(parts: Parts) -> None:
 
     def caption(image: dict | None, num_beams: Any) -> str:
         if not isinstance(image, dict):
-            raise ValueError("There is no photograph; drop one into the box first, or tap it to choose one")
+            raise ValueError("There is no photograph; drop one into the box first, or tap the box to choose one")
         beams = whole_number(num_beams, "Beams", 1, MAX_BEAMS)
         photograph = uploaded_image(image["path"], "the photograph")
         return drawing.photograph_with_captions(photograph, parts.captions(photograph, beams))
@@ -115,7 +184,7 @@ def add_photograph(parts: Parts) -> None:
 
 
 def example_images() -> dict[str, Image.Image]:
-    """Returns the pictures by what they show: photographs of installed packages, then a scene."""
+    """Returns example images by their subject: photographs from installed packages, then a scene."""
     files = installed_photographs()
     found = {name: load_image(files[name].read_bytes(), name) for name in EXAMPLES if name in files}
     found["drawn scene"] = draw_scene(make_scene(SCENE_SEED), size=drawing.SHOWN_SIDE // 2)
@@ -123,7 +192,7 @@ def example_images() -> dict[str, Image.Image]:
 
 
 def example_buttons(images: dict[str, Image.Image]) -> str:
-    """Returns a small picture to click for each image; the script uploads it as a user uploads a photograph."""
+    """Returns a button with a thumbnail for each image; a script uploads the image as if the user had chosen it."""
     buttons = [
         f'<button type="button" title="{name}"><img alt="{name}" src="{drawing.photograph_url(image)}"></button>'
         for name, image in images.items()
@@ -132,7 +201,7 @@ def example_buttons(images: dict[str, Image.Image]) -> str:
 
 
 def uploaded_image(path: str, name: str) -> Image.Image:
-    """Reads a stranger's image file; its size is checked before it is decoded."""
+    """Reads an untrusted image file; its size is checked before it is decoded."""
     content = Path(path).read_bytes()
     size_of(content, name)
     return load_image(content, name)
@@ -140,7 +209,7 @@ def uploaded_image(path: str, name: str) -> Image.Image:
 
 def add_regions(parts: Parts, page: Page) -> None:
     rows: Any = parts.rows
-    gradio.Markdown("Drag an object, or its lower right corner, with mouse or finger: captions and attention follow.")
+    gradio.Markdown("Drag an object, or its lower right corner, with mouse or finger to update captions and attention.")
     with gradio.Row():
         number = gradio.Number(0, label="Example", info=f"0 to {len(rows) - 1}", precision=0, elem_id="example")
         num_beams = add_beams()
@@ -172,12 +241,12 @@ def add_regions(parts: Parts, page: Page) -> None:
 
 
 def add_query(place: str) -> tuple[gradio.Textbox, list[Any], gradio.Gallery]:
-    """Adds a field, what starts a search, and the pictures that are found; the page's style hides these before."""
+    """Adds a text field, the triggers of a search, and a gallery of results, hidden before the first search."""
     hint = f"{place}; the most similar ones appear below, with their similarity"
     example = "a dog jumps over a log"
     with gradio.Row(equal_height=True):
         text = gradio.Textbox(
-            label="What to look for", info=hint, placeholder=example, elem_id="query", scale=4, min_width=260
+            label="Search text", info=hint, placeholder=example, elem_id="query", scale=4, min_width=260
         )
         button = gradio.Button("Search", variant="primary", elem_id="search", min_width=120, scale=0)
     gallery = gradio.Gallery(
@@ -206,16 +275,16 @@ def add_search(search: Search) -> None:
 
 
 def checked_query(sent: Any) -> str:
-    """Returns the words of a request; raises a ValueError if there are none or too many."""
+    """Returns the query of a request; raises a ValueError if it is empty or too long."""
     if not isinstance(sent, str) or not sent.strip():
-        raise ValueError("The search has no words; write some first")
+        raise ValueError("The search text is empty; write some words first")
     if len(sent) > MAX_QUERY:
-        raise ValueError(f"The search has {len(sent)} characters; {MAX_QUERY} are allowed")
+        raise ValueError(f"The search text has {len(sent)} characters; {MAX_QUERY} are allowed")
     return sent
 
 
 def add_photograph_search(search: Search) -> None:
-    """Adds a search of photographs that are uploaded; they and their embeddings stay in the session."""
+    """Adds a search of uploaded photographs; they and their embeddings are kept in the session only."""
     with gradio.Accordion(f"Photographs to search, at most {MAX_PHOTOGRAPHS}") as listed:
         files = gradio.File(file_count="multiple", file_types=["image"], show_label=False, height=220, elem_id="photos")
     text, triggers, gallery = add_query("among the photographs above")
@@ -224,7 +293,7 @@ def add_photograph_search(search: Search) -> None:
     def find(uploads: Any, text: Any, known: dict) -> tuple[list, dict, gradio.Accordion]:
         query = checked_query(text)
         if not isinstance(uploads, list) or not uploads:
-            raise ValueError("There are no photographs; drop some into the box first, or tap it to choose them")
+            raise ValueError("There are no photographs; drop some into the box first, or tap the box to choose them")
         if len(uploads) > MAX_PHOTOGRAPHS:
             raise ValueError(f"There are {len(uploads)} photographs; {MAX_PHOTOGRAPHS} are allowed")
         photographs = {}
@@ -246,12 +315,12 @@ def add_photograph_search(search: Search) -> None:
 
 
 def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, allowed_hosts: Iterable[str] = ()) -> str:
-    """Serves the page in background threads, until `page.close()`: no share link, nothing from other servers.
+    """Serves the page in background threads until `page.close()`, without a share link or files from other servers.
 
     Args:
-        page: page of [`make_page`].
+        page: page made by [`make_page`].
         host, port: address to listen at; the first free port from 7860 if `port` is None.
-        allowed_hosts: further names that the page answers to; see [`~hf_ngsan.serving.hosts.OwnHosts`].
+        allowed_hosts: further host names that the page accepts; see [`~hf_ngsan.serving.hosts.OwnHosts`].
 
     Returns:
         The URL of the page.

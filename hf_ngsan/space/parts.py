@@ -1,4 +1,4 @@
-"""The parts of a page: a captioner, regions of a dataset that a user drags, and a search of images by words."""
+"""The parts of a page: a captioner, draggable regions of a dataset, and a search of images by text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,31 +21,31 @@ from ..tasks.retrieval_search import check_query, embed_images, embed_texts, sea
 from . import drawing
 
 MIN_SIDE = 0.03
-"""Smallest side of a box as a share of the image, so that its corner can still be dragged."""
+"""Smallest side of a box as a fraction of the image side, so that its corner can still be dragged."""
 NOTE = (
-    "The arrow keys move a region too, and with Shift its corner. Lines and table tell how much the region that was "
-    "moved last attends to the others in the encoder (mean over layers and heads). Tap a word, or point at it, to see "
-    "where the captioner looked for it."
+    "The arrow keys also move a region, and with Shift its corner. Lines and table show how much the region that was "
+    "moved last attends to the others in the encoder (mean over layers and heads). Tap a word or point at it to see "
+    "its attention map."
 )
 
 
 @dataclass
 class Search:
-    """Search of images by words with a dual encoder: of an index that it made, or of uploaded photographs."""
+    """Searches an index or uploaded photographs by text, with a dual encoder."""
 
     model: Any
     processor: Any
     index: IndexFolder | None = None
 
     def find(self, text: str) -> list[tuple[Hit, bytes | None]]:
-        """Returns the images of the index, the best first, with their thumbnails; it may have grown since."""
+        """Returns the best images of the index with their thumbnails; images added since the start are included."""
         assert self.index is not None
         self.index = self.index.current()
         hits = search_images(self.model, self.processor, self.index, text=text)
         return [(hit, self.index.thumbnail_at(hit.place)) for hit in hits]
 
     def title(self, title: str, best: float) -> str:
-        """Returns the title of what was found; it says where the best similarity is too small."""
+        """Returns the title of the results, with a note if the best similarity is too small."""
         calibration = read_search_calibration(self.model.name_or_path)
         missing = None if calibration is None else calibration.missing(best)
         return title if missing is None else f"{missing} {title}"
@@ -54,14 +54,14 @@ class Search:
         return embed_images(self.model, self.processor, [{"image": image}])[0]
 
     def scores(self, text: str, embeddings: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the similarity of each image to a text; raises a ValueError for a text without a known word."""
+        """Returns the similarity of each image to a text; raises a ValueError if no word is in the vocabulary."""
         check_query(self.processor, text)
         return np.stack(embeddings) @ embed_texts(self.model, self.processor, [text])[0]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a page: a captioner by its name, rows with features and boxes of regions for it, and a search."""
+    """The parts of a page: a captioner and its name, rows with features and boxes of regions, and a search."""
 
     name: str
     pipeline: CaptioningPipeline
@@ -73,9 +73,9 @@ class Parts:
         return reads_images(self.pipeline.model.config)
 
     def captions(self, image: Any, num_beams: int) -> list[dict[str, Any]]:
-        """Returns the captions of all beams for an image of Pillow, or a row with features, the best first.
+        """Returns the captions of all beams for a PIL image or a row with features, the best first.
 
-        They have attention, and confidence and visualness if these are known.
+        The captions have attention and, if available, confidence and visualness.
         """
         return self.pipeline(
             image,
@@ -89,7 +89,7 @@ class Parts:
 
 
 class Regions:
-    """A row of a dataset whose regions a user drags: boxes `(N, 4)`, captions, and attention between the regions."""
+    """A row of a dataset with draggable regions: boxes `(N, 4)`, captions, and attention between the regions."""
 
     def __init__(self, parts: Parts, row: Mapping[str, Any], boxes: np.ndarray | None = None):
         self.parts, self.row = parts, row
@@ -100,7 +100,7 @@ class Regions:
 
     @cached_property
     def attention(self) -> np.ndarray:
-        """Attention of each of N regions to each in the encoder, `(N, N)`: the mean over layers and heads."""
+        """Attention between the N regions in the encoder, `(N, N)`: the mean over layers and heads."""
         pipeline = self.parts.pipeline
         inputs = pipeline.processor(visual_features=[self.features], visual_boxes=[self.boxes])
         names = ("visual_features", "visual_boxes", "attention_mask")
@@ -111,7 +111,7 @@ class Regions:
         return torch.stack(encoded.attentions).float().mean((0, 2))[0].cpu().numpy()
 
     def html(self, chosen: int, before: "Regions", num_beams: int) -> str:
-        """Returns the drawing, its captions, and the weights of the chosen region beside those before its move."""
+        """Returns the drawing, its captions, and the weights of the chosen region after and before its move."""
         answers = self.parts.captions({"visual_features": self.features, "visual_boxes": self.boxes}, num_beams)
         captions = drawing.captions_html(answers, lambda weights: drawing.regions_over(self.boxes, weights, self.shape))
         stage = drawing.drawing(self.names, self.boxes, chosen, self.attention, self.shape)
@@ -122,7 +122,8 @@ class Regions:
 def moved(boxes: np.ndarray, change: Mapping[str, Any]) -> np.ndarray:
     """Returns boxes `(N, 4)`, x1, y1, x2, y2 within [0, 1], after one of them was moved or resized within the image.
 
-    The change has its `index`, `dx` and `dy`, shares of width and height, and `corner`, whether that alone is moved.
+    The change has the `index` of the box, `dx` and `dy` as fractions of the sides, and `corner`, true if only the
+    corner is moved.
     """
     boxes = np.array(boxes, dtype=np.float32)
     box, by = boxes[change["index"]], np.nan_to_num([float(change["dx"]), float(change["dy"])]).clip(-2, 2)
@@ -140,9 +141,9 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
     """Loads the parts of a page.
 
     Args:
-        model: a captioner, as `hf-ngsan caption` takes it.
+        model: a captioner, as for `hf-ngsan caption`.
         data, split: a dataset of regions, such as `"scenes"`.
-        index: folder that `hf-ngsan index` made.
+        index: folder written by `hf-ngsan index`.
 
     Raises a ValueError if the captioner reads no images and no dataset is given, or the dataset has no regions for it.
     """
@@ -153,7 +154,7 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
     with_images = reads_images(captioner.config)
     if not with_images and data is None:
         raise ValueError(
-            f"{model} has no vision encoder and reads no images; give it a dataset with --data, such as scenes, or a "
+            f"{model} has no vision encoder and reads no images; give a dataset with --data, such as scenes, or add a "
             "vision encoder with hf-ngsan attach-vision."
         )
     rows = None if data is None else regions_of(captioner, processor, data, split)
@@ -165,8 +166,8 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
 
 
 def regions_of(captioner: Any, processor: Any, data: str, split: str) -> Dataset:
-    """Returns rows with features and boxes of regions; raises a ValueError unless they fit the captioner."""
+    """Returns rows with features and boxes; raises a ValueError if they do not match the captioner."""
     rows = load_rows(data, split, with_captions=False)
     if visual_feature_size(rows) is None or rows[0].get("visual_boxes") is None:
-        raise ValueError(f"{data}, split {split}, has no regions with boxes to drag; give a dataset such as scenes.")
+        raise ValueError(f"{data}, split {split}, has no regions with boxes; give a dataset such as scenes.")
     return rows_for(captioner, processor, only_features(rows), data)

@@ -1,4 +1,4 @@
-"""The tasks that models are trained for: each knows its rows, models, objectives and scores."""
+"""The tasks that models are trained for; each defines its rows, models, objectives and scores."""
 
 from lazy_loader import attach_stub
 

@@ -1,4 +1,4 @@
-"""Rows for captioners and dual encoders: loading, the columns that a model reads, random changes of training images."""
+"""Rows for captioners and dual encoders: loading, the columns that a model reads, and image augmentation."""
 
 import logging
 import math
@@ -35,7 +35,7 @@ from .settings import AugmentationSettings, CaptionDataSettings
 
 logger = logging.getLogger(__name__)
 
-FEATURES, TRAIN = "features", "train"  # folders in that of a run
+FEATURES, TRAIN = "features", "train"  # subfolders of the folder of a run
 
 
 def new_tokenizer(captions: Iterable[str], data: CaptionDataSettings) -> PreTrainedTokenizerFast:
@@ -50,13 +50,13 @@ def new_tokenizer(captions: Iterable[str], data: CaptionDataSettings) -> PreTrai
     )
 
 
-COLUMNS_READ = ("image_id", "file_name", "image", "frames", "video", *ARRAY_COLUMNS)  # names too, for errors
+COLUMNS_READ = ("image_id", "file_name", "image", "frames", "video", *ARRAY_COLUMNS)  # names are for errors
 
 
 def load_rows(
     spec: str, split: str, with_captions: bool = True, limit: int | None = None, for_training: bool = False
 ) -> Dataset:
-    """Returns one split of a dataset, or its first `limit` rows, checked to have images and, if wanted, captions."""
+    """Returns one split of a dataset, or its first `limit` rows; checks that it has images and, if needed, captions."""
     rows = load_data(spec, split) if for_training else load_split(partial(load_data, spec), split, spec)
     if "image_id" not in rows.column_names:
         raise DataError(f"{spec}, split {split}, has no images (no column 'image_id'); give a dataset of images.")
@@ -64,33 +64,33 @@ def load_rows(
         rows = rows.take(limit)
     if with_captions and "captions" not in rows.column_names:
         raise DataError(
-            f"{spec}, split {split}, has no column 'captions', which training and evaluation need; images: takes them"
-            " from metadata.csv, or from columns that captions=COLUMN+COLUMN names."
+            f"{spec}, split {split}, has no column 'captions' for training and evaluation; images: reads captions"
+            " from metadata.csv, or from the columns in captions=COLUMN+COLUMN."
         )
     return rows
 
 
 def visual_feature_size(rows: Dataset) -> int | None:
-    """Returns the dimension D of the features of a dataset; `None` if it has images only."""
+    """Returns the feature dimension D of a dataset; `None` if it has images only."""
     if "visual_features" not in rows.column_names:
         return None
     return np.asarray(rows.select_columns("visual_features")[0]["visual_features"]).shape[-1]
 
 
 def only_features(rows: Dataset) -> Dataset:
-    """Returns the rows without images, which would be decoded in vain."""
+    """Returns the rows without their images, which would be decoded needlessly."""
     return rows.remove_columns("image") if "image" in rows.column_names else rows
 
 
 def rows_for(
     model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
 ) -> Dataset:
-    """Returns the columns that a captioner reads: images for one with a vision encoder, if present, else features."""
+    """Returns the columns that a captioner reads: images if present and it has a vision encoder, else features."""
     for column in ("image", "frames", "video"):
         if reads_images(model.config) and column in rows.column_names:
             return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
     if is_guest(model.config):
-        raise DataError(f"{data} has no images, which a {model.config.model_type} model needs.")
+        raise DataError(f"{data} has no images; a {model.config.model_type} model needs them.")
     size = visual_feature_size(rows)
     if size is None:
         raise DataError(
@@ -102,7 +102,7 @@ def rows_for(
         expected = member.config.visual_feature_size
         if expected != size:
             raise DataError(
-                f"The feature dimension of {data} is {size}, but the model takes visual_feature_size={expected}; use a "
+                f"The feature dimension of {data} is {size}, but the model has visual_feature_size={expected}; use a "
                 "model or features of the same dimension, or, for a model with a vision encoder, data with images."
             )
         check_provenance(member, processor, rows, data)
@@ -126,7 +126,7 @@ def features_identity(model: PreTrainedModel) -> dict:
 
 
 def check_drawable(rows: Dataset, data: str, split: str) -> None:
-    """Raises a DataError unless the attention to rows of [`rows_for`] can be drawn over their images."""
+    """Raises a DataError if the attention to rows of [`rows_for`] cannot be drawn over their images."""
     columns = rows.column_names
     if "image" not in columns or ("visual_features" in columns and "visual_boxes" not in columns):
         missing = "visual_boxes" if "image" in columns else "images"
@@ -137,21 +137,21 @@ def check_drawable(rows: Dataset, data: str, split: str) -> None:
 
 
 def prepare_figures(folder: str | Path) -> dict[str, Any]:
-    """Makes a folder for figures; returns the arguments with which a pipeline returns their contents."""
+    """Makes a folder for figures; returns the arguments that make a pipeline return the contents of figures."""
     check_matplotlib()
     Path(folder).mkdir(parents=True, exist_ok=True)
     return {"return_attention": True, "attention_side": FIGURE_SIDE}
 
 
 def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any], arguments: tuple[str, ...]) -> bool:
-    """Saves the figure that `plot` makes of parts of an answer; returns False, and logs why, if it has none."""
+    """Saves the figure that `plot` draws from parts of an answer; returns False and logs why if parts are missing."""
     if not answer["words"] or not {"image", "frames"} & answer.keys():
         missing = "no image, or features without boxes" if answer["words"] else "no words"
-        logger.warning("There is no figure of %s, which has %s.", name, missing)
+        logger.warning("There is no figure of %s: it has %s.", name, missing)
         return False
     figure = plot(*(answer[part] for part in arguments))
     save_figure(figure, path)
-    figure.clear()  # its parts refer to each other, so they would stay in memory for long
+    figure.clear()  # its parts reference each other, so they would stay in memory for long
     return True
 
 
@@ -160,7 +160,7 @@ JITTERED = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
 
 
 class ImageAugmentation:
-    """Changes image and boxes of a row by the seed, the epoch and the row's `image_id` alone; captions stay true."""
+    """Changes image and boxes of a row, depending only on the seed, the epoch and `image_id`; captions stay true."""
 
     def __init__(self, settings: AugmentationSettings, seed: int = 0) -> None:
         self.settings, self.seed = settings, seed
@@ -185,18 +185,16 @@ def augmentation_of(config: Any, columns: Sequence[str]) -> ImageAugmentation | 
     """Returns the augmentation of a training config for rows with some columns, or None."""
     settings, spec, seed = config.augmentation, config.data.spec, config.training.seed
     if settings.changes_images and "visual_features" in columns:
-        raise ConfigError(f"section augmentation changes images, but the model is trained on the features of {spec}.")
+        raise ConfigError(f"the section augmentation needs images, but the model is trained on the features of {spec}.")
     if not settings.feature_copies:
         return ImageAugmentation(settings, seed) if settings.changes_images else None
     if not spec.startswith("features:"):
-        raise ConfigError(
-            f"augmentation.feature_copies goes with features:DIR (hf-ngsan extract --copies), not {spec}."
-        )
+        raise ConfigError(f"augmentation.feature_copies needs features:DIR (hf-ngsan extract --copies), not {spec}.")
     return FeatureCopies(spec.partition(":")[2], config.data.train_split, seed)
 
 
 def change_of_copy(settings: AugmentationSettings, seed: int, number: int) -> ImageChange:
-    """Returns the change of images for one of the copies of their features."""
+    """Returns the image change for one of the feature copies."""
     description = {name: getattr(settings, name) for name in ("smallest_crop", "flip", "color_jitter")}
     change = partial(ImageAugmentation(settings, seed), epoch=number)
     return ImageChange(change, {**description, "seed": seed, "copy": number})
@@ -205,17 +203,17 @@ def change_of_copy(settings: AugmentationSettings, seed: int, number: int) -> Im
 def encode_once(
     task: Any, model: Any, processor: Any, rows: Dataset, validation_rows: Dataset | None, accelerator: Accelerator
 ) -> tuple[Dataset, Dataset | None]:
-    """Returns training and validation rows with features in place of images, which a frozen backbone encodes once.
+    """Returns training and validation rows with features in place of images; a frozen backbone encodes them once.
 
-    The features are in the folder of the run. Those of an earlier start are used again where images, backbone and
-    changes are the same. Teachers read images themselves, as each may have a backbone of its own.
+    The features are stored in the folder of the run, and used again after a restart if images, backbone and changes are
+    the same. Teachers read the images themselves, because each of them may have a different backbone.
     """
     config, folder = task.config, task.config.output_dir / FEATURES
     settings, seed = config.augmentation, config.training.seed
     vision: Any = getattr(model.base_model, "vision", None)
     copies = (settings.copies or 0) if settings.changes_images else 0
     is_frozen = isinstance(vision, VisionModel) and vision.config.frozen and "image" in (rows.column_names or ())
-    is_kept = settings.copies is not None and shuffle_buffer_of(rows) is None  # and no stream of any length
+    is_kept = settings.copies is not None and shuffle_buffer_of(rows) is None  # streams may have any length
     is_encoded = is_frozen and is_kept and not getattr(config.training, "teachers", ())
     if accelerator.is_main_process:
         earlier = [*copy_folder(folder / TRAIN, 0).parent.glob("*")]
@@ -232,10 +230,10 @@ def encode_once(
         try:
             extract_features(vision, processor.image_processor, images, folder, change=change, **options)
         except ExtractionError as error:
-            if is_new or accelerator.num_processes > 1:  # of which the others wait for this one
+            if is_new or accelerator.num_processes > 1:  # the other processes wait for the first one
                 advice = "" if is_new else f" Delete {folder}."
                 raise DataError(f"{str(error).removesuffix(SKIP_ERRORS).strip()}{advice}") from error
-            shutil.rmtree(folder)  # it has another backbone, other changes or earlier states of the images
+            shutil.rmtree(folder)  # it has features of another backbone, other changes or older images
             return encoded(rows, folder, change)
         features = load_saved(str(folder), None)
         places = {image_id: place for place, image_id in enumerate(features["image_id"])}
@@ -255,7 +253,7 @@ def encode_once(
     if validation_rows is not None:
         validation_rows = encoded(validation_rows, folder / VALIDATION)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    logger.info("The features take %.0f MB; they can be deleted when the run is finished.", size / 1e6)
+    logger.info("The features need %.0f MB; they can be deleted when the run is finished.", size / 1e6)
     return rows, validation_rows
 
 
@@ -269,7 +267,7 @@ def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def crop_box(size: tuple[int, int], smallest: float, random: np.random.Generator) -> tuple[int, int, int, int]:
-    """Draws a crop: the "random resized crop" of Szegedy et al. 2015; if none of ten draws fits, it is the image."""
+    """Draws a "random resized crop" (Szegedy et al. 2015); if none of ten draws fits, the crop is the whole image."""
     width, height = size
     for _ in range(10):
         area = random.uniform(smallest, 1)
@@ -284,7 +282,7 @@ def crop_box(size: tuple[int, int], smallest: float, random: np.random.Generator
 
 
 def cropped(row: Mapping[str, Any], box: tuple[int, int, int, int]) -> dict[str, Any]:
-    """Returns a row with a crop of its image; boxes are clipped to it."""
+    """Returns a row with a crop of its image; boxes are clipped to the crop."""
     image = row["image"]
     changed = {**row, "image": image.crop(box)}
     if row.get("visual_boxes") is not None:

@@ -1,4 +1,4 @@
-"""Image captioning: its training config, and the task, from rows to scores against references."""
+"""Image captioning: the task, from rows to scores against references."""
 
 import argparse
 import logging
@@ -42,7 +42,7 @@ from .settings import CaptioningConfig
 logger = logging.getLogger(__name__)
 
 
-CONSENSUS_WEIGHTS = 0.05, 3.0  # our choice: every caption counts, and none more than the others of its image
+CONSENSUS_WEIGHTS = 0.05, 3.0  # our choice: every caption counts, and no caption dominates those of its image
 
 
 def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
@@ -53,7 +53,7 @@ def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator
 
 
 class CaptioningTask(Task):
-    """Trains a captioner of images, regions or video frames by a [`CaptioningConfig`]."""
+    """Trains a captioner of images, regions or video frames from a [`CaptioningConfig`]."""
 
     config_class = CaptioningConfig
     unit = "images"
@@ -74,7 +74,7 @@ class CaptioningTask(Task):
         draw_source=draw_regions,
     )
     config: CaptioningConfig
-    guest: Guest | None = None  # the captioner of transformers that is trained, if it is one
+    guest: Guest | None = None  # description of the captioner, if it is one of transformers
     augment: Callable | None = None  # random changes of the training rows
     encode_once = caption_rows.encode_once
 
@@ -91,13 +91,13 @@ class CaptioningTask(Task):
         data = self.config.data
         if self.distils and split == data.train_split:
             return caption_rows.load_rows(self.training_config.data.spec, split, False, data.limit, for_training=True)
-        sets_aside = not self.distils or self.config.distillation.images is None  # for a missing validation split
+        sets_aside = not self.distils or self.config.distillation.images is None  # replaces a missing validation split
         return caption_rows.load_rows(data.spec, split, limit=data.limit, for_training=sets_aside)
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         first = rows.take(2)
         if len(first) < 2:
-            raise ConfigError(f"{self.config.data.spec} has one validation image only; CIDEr-D needs two or more.")
+            raise ConfigError(f"{self.config.data.spec} has only one validation image; CIDEr-D needs two or more.")
         references = list(map(list, first["captions"]))
         known = list(CaptionMetrics().compute(predictions=[texts[0] for texts in references], references=references))
         extra_scores = extra_scores_of(self.config.data.spec)
@@ -139,7 +139,7 @@ class CaptioningTask(Task):
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         training, stages = self.config.training, []
         if training.teachers and self.guest is not None:
-            raise ConfigError("training.teachers are for captioners of this package; a model of transformers has none.")
+            raise ConfigError("training.teachers is for captioners of this package, not for models of transformers.")
         if self.distils:
             return [self.distillation(model, processor)]
         if training.stage != "scst":
@@ -173,18 +173,18 @@ class CaptioningTask(Task):
             return None
         teacher, of_teacher = load_captioners(names)
         if of_teacher.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
-            other = f"training.teachers has {names[0]}, whose vocabulary is not that of this captioner"
+            other = f"training.teachers has {names[0]}, which has another vocabulary than this captioner"
             raise ConfigError(f"{other}; data.new_words=null keeps that of model.init_from.")
         return teacher.requires_grad_(False)
 
     def self_critical(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> SelfCritical:
         settings, tokenizer, references = self.config.self_critical, processor.tokenizer, list(rows["captions"])
         if self.config.training.stage == "scst" and "init_from" not in self.config.model:
-            raise ConfigError("The stage scst trains a trained captioner: set model.init_from=DIR, or --stage auto.")
+            raise ConfigError("The stage scst needs a trained captioner: set model.init_from=DIR, or --stage auto.")
         if settings.samples_per_image < 2 and settings.baseline != "greedy":
-            raise ConfigError(f"self_critical.baseline={settings.baseline} needs self_critical.samples_per_image of 2.")
+            raise ConfigError(f"self_critical.baseline={settings.baseline} needs self_critical.samples_per_image >= 2.")
         if settings.decoding == "beam" and (settings.temperature, settings.top_p) != (1, 1):
-            raise ConfigError("self_critical.decoding=beam goes with self_critical.temperature and top_p of 1 only.")
+            raise ConfigError("self_critical.decoding=beam needs self_critical.temperature=1 and top_p=1.")
         weights = {name: getattr(settings, f"{name}_weight") for name in ("cider_d", "bleu_4", "meteor")}
         options: dict[str, Any] = {"weights": weights, "functions": {}, "end_token": settings.end_token_in_reward}
         if (name := settings.reward_function) is not None:
@@ -201,7 +201,7 @@ class CaptioningTask(Task):
         policy = Policy.of(
             model, temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens
         )
-        if tokenizer.init_kwargs.get("units"):  # rewards are of words, whatever the tokens are
+        if tokenizer.init_kwargs.get("units"):  # rewards count words, whatever the tokens are
             decode = partial(tokenizer.batch_decode, skip_special_tokens=True)
             options["language"] = language_of(tokenizer)
             reward = rewards.TextRewards(references, decode, tokenizer.eos_token_id, **options)
@@ -250,13 +250,13 @@ class CaptioningTask(Task):
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        known = "metrics of cider_d, bleu, rouge_l, cider (these by default), meteor (with hf-ngsan[eval])"
+        known = "metrics: cider_d, bleu, rouge_l, cider (these by default), meteor (needs hf-ngsan[eval])"
         parser.add_argument("--metrics", nargs="+", metavar="METRIC", help=known)
-        language = "language of the captions, such as de, whose words are scored (that of the model's tokenizer)"
+        language = "language of the captions, such as de (default: that of the model's tokenizer)"
         parser.add_argument("--language", metavar="CODE", help=language)
-        clip_score = "also CLIPScore and RefCLIPScore by this dual encoder, of data with images"
+        clip_score = "also compute CLIPScore and RefCLIPScore with this dual encoder, for data with images"
         parser.add_argument("--clip-score", type=os.path.expanduser, metavar="DUAL_ENCODER", help=clip_score)
-        cut = "for --clip-score: cut captions that are longer than the text encoder takes (they are refused)"
+        cut = "for --clip-score: truncate captions that are too long for the text encoder (default: an error)"
         parser.add_argument("--truncate-captions", action="store_true", help=cut)
 
     @classmethod
@@ -282,7 +282,7 @@ class CaptioningTask(Task):
         config: Any = model.config
         imports, use = ["from transformers import pipeline"], ['print(captioner("photo.jpg"))']
         if is_guest(config):
-            imports.insert(0, "import hf_ngsan  # brings the pipeline")
+            imports.insert(0, "import hf_ngsan  # registers the pipeline")
         elif "image-to-text" not in getattr(config, "remote_pipelines", {}):
             return None
         else:
@@ -303,7 +303,7 @@ class CaptioningTask(Task):
         stage = training_config.get("training", {}).get("stage")
         if stage not in ("auto", "scst") or "end_token_in_reward" not in critical:
             return []
-        part = "takes part" if critical["end_token_in_reward"] else "takes no part"
+        part = "takes part" if critical["end_token_in_reward"] else "does not count"
         return [f"In self-critical training the end token {part} in the reward and in its document frequencies."]
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
@@ -312,13 +312,13 @@ class CaptioningTask(Task):
 
 def load_clip_score(name: str, rows: Dataset, truncate: bool, device: Any = "cpu") -> ClipScore:
     if "image" not in rows.column_names:
-        raise ValueError("CLIPScore compares captions with images, and these rows have none; give data with images.")
+        raise ValueError("CLIPScore compares captions with images; give data with images.")
     model, processor = load_model(name, "retrieval")
     return ClipScore(dual_encoder_of(model.to(device), processor), truncate=truncate)
 
 
 def freeze_encoder(model: PreTrainedModel, guest: Guest | None = None) -> None:
-    """Freezes the encoder, and the vision encoder if there is one."""
+    """Freezes the encoder and, if there is one, the vision encoder."""
     encoders = [model.get_encoder(), *vision_encoders(model).values()] if guest is None else [guest.image_encoder]
     for encoder in encoders:
         if encoder is not None:
@@ -328,7 +328,8 @@ def freeze_encoder(model: PreTrainedModel, guest: Guest | None = None) -> None:
 def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> list[list[float]]:
     """Weighs each caption of each image by its CIDEr-D against the other captions of its image (Phan et al. 2017).
 
-    A weight is (the caption's score / the mean score of its image) ** power, within [0.05, 3]; an only one is 1.
+    A weight is (the caption's score / the mean score of its image) ** power, within [0.05, 3]; that of an only caption
+    is 1.
     """
     several = [texts for texts in captions if len(texts) > 1]
     scores = iter(())

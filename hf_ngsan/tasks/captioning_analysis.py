@@ -1,4 +1,4 @@
-"""What captions depend on, and how sure a captioner is: visualness of words, counterfactual boxes, calibration."""
+"""Analysis of captioners: visualness of words, counterfactual boxes, and calibration of the confidence."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ from .captioning_generation import generate_captions, greedily
 
 
 class WordVisualness(NamedTuple):
-    """Mean visualness of a word over its occurrences, in [0, 1], their number, and the standard deviation."""
+    """Visualness of a word: mean over its occurrences, in [0, 1], their number, and the standard deviation."""
 
     word: str
     mean: float
@@ -50,10 +50,10 @@ def captions_with_visualness(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> list[list[tuple[str, float]]]:
-    """Returns the words of the caption of every row, with their visualness, as `generate_captions` does captions."""
+    """Captions every row like `generate_captions`; returns the words of each caption with their visualness."""
     captioner = cast(Any, model)
     if not hasattr(model, "word_visualness") or not model.config.adaptive_attention:
-        raise ValueError(f"Visualness needs RSTNet's adaptive attention, which this {model.config.model_type} has not.")
+        raise ValueError(f"Visualness needs RSTNet's adaptive attention; this {model.config.model_type} has none.")
 
     def caption(indices: range) -> list[list[tuple[str, float]]]:
         inputs = with_features(captioner, processor(**visual_arguments(take(rows, indices))).to(model.device))
@@ -65,7 +65,7 @@ def captions_with_visualness(
 
 
 def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[WordVisualness]:
-    """Returns the visualness of each word over its occurrences, the most visual first and equal ones by alphabet."""
+    """Returns the visualness of each word, the most visual word first; equal ones are in alphabetical order."""
     of_words = defaultdict(list)
     for word, value in chain.from_iterable(captions):
         of_words[word].append(value)
@@ -74,7 +74,7 @@ def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[Word
 
 
 def change_boxes(boxes: np.ndarray, kind: str, region: int = 0, other: int = 1) -> np.ndarray:
-    """Returns boxes `(N, 4)`, one region's moved by 0.2 to the right, scaled by 2, mirrored or swapped with another."""
+    """Returns boxes `(N, 4)`; one of them is moved right by 0.2, scaled by 2, mirrored or swapped with another."""
     changed, low, high = boxes.copy(), boxes[region, :2], boxes[region, 2:]
     if kind == "move":
         changed[region] += np.tile(np.clip((0.2, 0.0), -low, 1 - high), 2)
@@ -90,11 +90,11 @@ def change_boxes(boxes: np.ndarray, kind: str, region: int = 0, other: int = 1) 
 
 @dataclass(frozen=True)
 class Captioned:
-    """The caption for boxes `(regions, 4)`, and the caption for the first boxes as it is seen given these."""
+    """The caption for boxes `(regions, 4)`, and how the caption for the original boxes is scored with these boxes."""
 
     caption: str
     log_probability: float  # mean over the tokens of the first caption
-    words: list[str]  # of the first caption
+    words: list[str]  # words of the first caption
     log_probabilities: list[float]
     attention: list[list[float]]  # (words, regions)
     boxes: list[list[float]]
@@ -109,14 +109,14 @@ def explain_counterfactual(
     other: int = 1,
     figure: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Returns what a change of a region's box changes in the caption of a row, as JSON; draws it into a file.
+    """Returns the effect of a changed box on the caption of a row, as JSON, and draws it into a file.
 
     The changes are those of [`change_boxes`]; `before` and `after` have the fields of [`Captioned`].
     """
     sides, sequences = [], None
     boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
     if max(region, other if change == "swap" else 0) >= len(boxes):
-        raise ValueError(f"The image has {len(boxes)} regions, which are counted from 0; change one of them.")
+        raise ValueError(f"The image has {len(boxes)} regions, counted from 0; change one of them.")
     for given in (boxes, change_boxes(boxes, change, region, other).astype(np.float32)):
         inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
         with torch.inference_mode():
@@ -149,15 +149,15 @@ def score_counterfactuals(model: PreTrainedModel, processor: Any, rows: Sequence
     return score_swaps([swap for _, swap in pairs], before, after)
 
 
-# 16 clusters told COCO's photographs from Flickr8k's better than 64 or the nearest training image did.
+# 16 clusters separated COCO's photographs from Flickr8k's better than 64 or the nearest training image did.
 NUM_CLUSTERS, ROUNDS = 16, 20
 UNLIKE = 0.05  # share of the calibration split's images that count as unlike the training images
 NUM_FOLDS, NUM_BINS = 5, 10
-RIDGE = 1e-3  # weight of the squared coefficients: they stay finite where a threshold separates the captions
+RIDGE = 1e-3  # weight of the squared coefficients, so that they stay finite if a threshold separates the captions
 
 
 def share_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processor: Any) -> bool:
-    """Returns whether captioner and dual encoder have the same vision encoder; they must read the same pixels."""
+    """Returns whether captioner and dual encoder have the same vision encoder; they must preprocess images alike."""
     origins = []
     for model, its in ((captioner, processor), (dual_encoder, its_processor)):
         vision = getattr(model.base_model, "vision", None)
@@ -188,14 +188,14 @@ def fit_logistic(inputs: np.ndarray, is_good: np.ndarray) -> np.ndarray:
 
 
 def area_under_curve(values: np.ndarray, is_good: np.ndarray) -> float:
-    """Returns the share of pairs of a good and a bad caption that the values order rightly; ties count half."""
+    """Returns the share of pairs of a good and a bad caption that the values order correctly; ties count half."""
     good, bad = values[is_good], np.sort(values[~is_good])
     below, not_above = np.searchsorted(bad, good, "left"), np.searchsorted(bad, good, "right")
     return float((below + not_above).mean() / 2 / max(len(bad), 1))
 
 
 def expected_calibration_error(probabilities: np.ndarray, is_good: np.ndarray) -> float:
-    """Returns the mean difference of probability and share of good captions over bins of equal size (ECE)."""
+    """Returns the expected calibration error (ECE) over bins of equal size."""
     parts = np.array_split(np.argsort(probabilities, kind="stable"), NUM_BINS)
     gaps = [abs(probabilities[part].mean() - is_good[part].mean()) * len(part) for part in parts if len(part)]
     return float(sum(gaps) / len(probabilities))
@@ -233,14 +233,14 @@ def fitted(
     inputs = np.column_stack([log_probabilities, familiar if similarities is None else similarities])
     is_good = cider_d >= np.median(cider_d)
     if len(cider_d) < (least := NUM_FOLDS * NUM_BINS) or is_good.all():
-        raise ValueError(f"There are {len(cider_d)} captions; calibration needs {least} or more, of different scores.")
+        raise ValueError(f"There are {len(cider_d)} captions; calibration needs {least}, with different scores.")
     held_out = np.empty(len(cider_d))
     for part in np.array_split(np.random.default_rng(0).permutation(len(cider_d)), NUM_FOLDS):
         rest = np.setdiff1d(np.arange(len(cider_d)), part)
         intercept, *coefficients = fit_logistic(inputs[rest], is_good[rest])
         held_out[part] = sigmoid(intercept + inputs[part] @ np.array(coefficients))
     unlike = familiar < (least_familiar := float(np.quantile(familiar, UNLIKE)))
-    number = max(int(0.2 * is_good.sum() - (is_good & unlike).sum()), 0)  # of right captions that are doubted
+    number = max(int(0.2 * is_good.sum() - (is_good & unlike).sum()), 0)  # number of right captions that get a warning
     doubt_below = min(float(np.sort(held_out[is_good & ~unlike])[number]), 0.5)
     intercept, log_probability, evidence = map(float, fit_logistic(inputs, is_good))
     return Judge(
@@ -270,10 +270,10 @@ def calibrate(
     num_beams: int | None = None,
     batch_size: int = 64,
 ) -> Calibration:
-    """Calibrates a captioner's confidence with datasets that it was not trained with, and images of its training."""
+    """Calibrates the confidence of a captioner with datasets that it was not trained on, and its training images."""
     if not all(map(len, training_rows)):
         empty = next(spec for spec, of_spec in zip(data, training_rows, strict=True) if not len(of_spec))
-        raise ValueError(f"{empty} has no training images to compare others with; name their split with --train-split.")
+        raise ValueError(f"{empty} has no training images; give their split with --train-split.")
     model, its_processor = load_model(dual_encoder, "retrieval")
     shares_vision = share_vision(captioner, processor, model, its_processor)
     encoder = dual_encoder_of(model.to(captioner.device), its_processor)

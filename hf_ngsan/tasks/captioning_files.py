@@ -1,4 +1,4 @@
-"""Captions of image files by the graphs beside a captioner, without torch and transformers."""
+"""Captions image files with the ONNX graphs in a captioner's folder, without torch and transformers."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,27 +13,27 @@ from ..models.images import load_image
 
 
 class CaptionedImage(NamedTuple):
-    """The result for an image: its caption, or the reason for skipping it; parts not asked for are `None`."""
+    """The result for an image: its caption, or the reason for skipping it; parts that were not requested are `None`."""
 
     name: str
     caption: str | None
     error: str | None
-    rank: int = 0  # of the caption among those of its image
+    rank: int = 0  # rank among the captions of the image
     score: float | None = None  # mean log-probability of its tokens
-    words: list[tuple[str, float]] | None = None  # with their log-probabilities
-    figure: str | None = None  # file of its attention
+    words: list[tuple[str, float]] | None = None  # words with their log-probabilities
+    figure: str | None = None  # file with the figure of its attention
     confidence: float | None = None  # probability that the caption is right
     unlike_training: bool | None = None  # whether the image is unlike the captioner's training images
 
 
 def skipped_error(error: str, skips: bool) -> str:
-    """Returns why an image was skipped; raises a ValueError where such images are not to be skipped."""
+    """Returns why an image was skipped; raises a ValueError unless `skips` is true."""
     if not skips:
-        raise ValueError(f"{error.rstrip('.')}; --skip-errors continues after such an image.")
+        raise ValueError(f"{error.rstrip('.')}; --skip-errors skips such images.")
     return error
 
 
-IMAGES_AT_ONCE = 16  # more are not faster, and take more memory
+IMAGES_AT_ONCE = 16  # more images are not faster and need more memory
 
 
 def caption_files(
@@ -45,7 +45,7 @@ def caption_files(
     judge: "GraphJudge | None" = None,
     **search: Any,
 ) -> Iterator[CaptionedImage]:
-    """Yields the caption of each file or URL, in their order; one that cannot be read has the reason."""
+    """Yields the caption of each file or URL, in order, or the reason why it could not be read."""
     size = min(batch_size, IMAGES_AT_ONCE)
     image_side = max(captioner.settings["image"][side] for side in ("height", "width"))
     for start in range(0, len(paths), size):
@@ -73,16 +73,16 @@ def caption_files(
 
 
 class GraphJudge:
-    """Judges captions as [`~hf_ngsan.loading.confidence.Confidence`] does, by graphs.
+    """Judges captions like [`~hf_ngsan.loading.confidence.Confidence`], with ONNX graphs.
 
-    A ValueError says that those of the dual encoder are missing, or of another version.
+    Raises a ValueError if the graphs of the dual encoder are missing or of another version.
     """
 
     def __init__(self, calibration: Calibration, quick: bool) -> None:
         self.calibration = calibration
         self.encoders = None if quick else open_dual_encoder(find_model_folder(calibration.dual_encoder))
         if not quick and (self.encoders is None or self.encoders[1].fingerprint != calibration.fingerprint):
-            raise ValueError(f"{calibration.dual_encoder} has no graphs of the version of the calibration.")
+            raise ValueError(f"{calibration.dual_encoder} has no ONNX graphs of the version used for the calibration.")
 
     def __call__(
         self, inputs: dict[str, np.ndarray], encoded: Encoded, captions: Sequence[str], scores: Sequence[float]
@@ -92,14 +92,14 @@ class GraphJudge:
             return self.calibration.quick.judge(encoded.summary, scores)
         of_images, of_texts = self.encoders
         images = of_images.embed(inputs)
-        texts = map(of_texts.embed, captions)  # None of a caption without words, which is like no image
+        texts = map(of_texts.embed, captions)  # None for a caption without words, which matches no image
         pairs = zip(images, texts, strict=True)
         similarities = [0.0 if text is None else float(image @ text[0]) for image, text in pairs]
         return self.calibration.full.judge(images, scores, np.array(similarities))
 
 
 def scores_of(captioner: Captioner, encoded: Encoded, ids: np.ndarray) -> list[tuple[float, list[tuple[str, float]]]]:
-    """Returns score and word scores of captions `(B, length)`, as [`~hf_ngsan.models.text_scores.text_scores`] does."""
+    """Returns score and word scores of captions `(B, length)`, like [`~hf_ngsan.models.text_scores.text_scores`]."""
     is_end = is_one_of(ids[:, 1:], captioner.decoding["eos_token_ids"])
     lengths = np.where(is_end.any(-1), is_end.argmax(-1) + 1, is_end.shape[1])
     ids = ids[:, : 1 + lengths.max()]

@@ -1,4 +1,4 @@
-"""Loading of captioners, their captions of rows and images, and the captions' scores."""
+"""Loads captioners, captions rows and images, and scores the captions."""
 
 import json
 import os
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 
 def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, Any]:
-    """Loads a captioner, or several that caption together as an ensemble, and the processor of the first."""
+    """Loads a captioner, or several as an ensemble, and the processor of the first."""
     loaded: list[tuple[PreTrainedModel, Any]] = [load_captioner(name) for name in names]
     if len(loaded) == 1:
         return loaded[0]
     first = requirements(loaded[0][1])
     for name, (model, processor) in zip(names, loaded, strict=True):
         if is_guest(model.config):
-            raise ModelFolderError(f"{name} is a {model.config.model_type} model, which is in no ensemble.")
+            raise ModelFolderError(f"{name} is a {model.config.model_type} model, which cannot be in an ensemble.")
         for what, required in requirements(processor).items():
             if required != first[what]:
-                raise ModelFolderError(f"{name} has another {what} than {names[0]}; an ensemble needs the same.")
+                raise ModelFolderError(f"{name} has another {what} than {names[0]}; an ensemble must share it.")
     return EnsembleForConditionalGeneration([model for model, _ in loaded]).eval(), loaded[0][1]
 
 
@@ -64,10 +64,11 @@ def generate_captions(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> list[str]:
-    """Captions every row of the feature contract once, in the order of the rows; from the beginnings `prefixes` on.
+    """Captions every row of the feature contract once, in order; captions continue the texts in `prefixes`.
 
-    The captioner, on the accelerator's device, is not wrapped and in evaluation mode. All processes of the accelerator
-    share the work, and each gets the whole result. Arguments are those of `model.generate`, such as `num_beams`.
+    The captioner must be on the accelerator's device, in evaluation mode and not wrapped. All processes of the
+    accelerator share the work, and each returns the whole result. Arguments are those of `model.generate`, such as
+    `num_beams`.
     """
 
     def caption(indices: range) -> list[str]:
@@ -89,7 +90,7 @@ def caption_batch(
     prefixes: Sequence[str] | None = None,
     **generate_arguments: Any,
 ) -> list[str]:
-    """Captions a few rows of the feature contract, as [`generate_captions`] does, from the beginnings `prefixes` on."""
+    """Captions a few rows of the feature contract like [`generate_captions`]; captions continue the `prefixes`."""
     if is_guest(model.config):
         images = visual_arguments(batch)["images"]
         with torch.inference_mode():
@@ -110,7 +111,7 @@ class CaptionEvaluation(Evaluation):
         return [result["caption"] for result in self.results]
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the captions in the COCO result format, whole or not at all."""
+        """Writes the captions in the COCO result format, atomically."""
         write_output(path, json.dumps(list(self.results), ensure_ascii=False, indent=1) + "\n")
 
 
@@ -126,9 +127,10 @@ def evaluate_captioner(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> CaptionEvaluation:
-    """Captions every row, as [`generate_captions`] does, and scores the captions against the row's own.
+    """Captions every row like [`generate_captions`], and scores the captions against the captions of the row.
 
-    Metrics are those of [`CaptionMetrics`], on words of a language, by default the model's; and those of the dataset.
+    The metrics are those of [`CaptionMetrics`], on words of a language (by default the model's), and those of the
+    dataset.
     """
     units = caption_units(language or language_of(processor.tokenizer))
     metric = CaptionMetrics(metrics=metrics or CaptionMetrics.DEFAULT, tokenizer=units)
@@ -163,17 +165,17 @@ def caption_images(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> Iterator[CaptionedImage]:
-    """Captions images as they come, a batch at a time, through [`CaptioningPipeline`].
+    """Captions images one batch at a time with [`CaptioningPipeline`].
 
     Args:
-        images: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes, such as paths.
+        images: rows of a `datasets.Dataset`, or an iterable of inputs of the pipeline, such as paths.
         names: name of each image in the results, and of its figure.
         attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word.
-        reranker: chooses among the `num_return_sequences` captions of an image; then `images` are a dataset or a list.
-        on_error: `"raise"` at an image that cannot be read, or `"skip"` it.
+        reranker: chooses among the `num_return_sequences` captions of an image; `images` must be a dataset or a list.
+        on_error: `"raise"` an error for an image that cannot be read, or `"skip"` it.
         generate_arguments: `text`, the beginning of every caption, and arguments of `generate()`.
 
-    Without a reranker, an image has one result for each of its captions, the best first and none twice.
+    Without a reranker, an image has one result for each distinct caption, the best first.
     """
     if attention_folder is not None:
         generate_arguments |= prepare_figures(attention_folder)

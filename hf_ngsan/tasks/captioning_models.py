@@ -1,4 +1,4 @@
-"""Captioners for a training config: new ones, trained ones, those of transformers; and vision encoders to attach."""
+"""Makes or loads the captioner of a training config, and attaches vision encoders."""
 
 import inspect
 import logging
@@ -42,11 +42,11 @@ ONLY_OURS = (
 def new_captioner(
     config: "CaptioningConfig", captions: Sequence[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model, on the CPU, and processor of a training config, with the vocabulary of the training captions.
+    """Makes model (on the CPU) and processor of a training config, with the vocabulary of the training captions.
 
-    With `model.init_from` both come from a trained captioner, and the other fields of the section change its
-    configuration; new words of the captions join its vocabulary, but for a training that is self-critical from its
-    start and learns from what is said already. A model without a vision encoder needs the dimension of the features.
+    With `model.init_from`, both come from a trained captioner, and the other fields of the section change its
+    configuration. New words of the captions are added to its vocabulary, except in purely self-critical training, where
+    a model learns from generated captions only. A model without a vision encoder needs the dimension of the features.
     """
     fields = dict(config.model)
     guest = new_models.trained_guest(config, "captioning", ONLY_OURS)
@@ -76,12 +76,12 @@ def new_captioner(
 
 
 def tokenizer_of_trained_part(fields: dict, kind: Any) -> Any:
-    """Returns the tokenizer of a trained language model that the fields name, if any; the captioner shares it."""
+    """Returns the tokenizer of the trained language model in the fields, if any; the captioner shares it."""
     key = kind.key_of_language_model(fields) if hasattr(kind, "key_of_language_model") else None
     if key is None:
         return None
     if not isinstance(fields.get(key), str):
-        logger.warning(f"Warning: the language model stays untrained; set model.{key}=DIR.")
+        logger.warning(f"Warning: the language model is not trained; set model.{key}=DIR.")
         return None
     _, processor = load_model(fields[key], "language_modeling")
     fields[key] = find_model_folder(fields[key])
@@ -89,14 +89,14 @@ def tokenizer_of_trained_part(fields: dict, kind: Any) -> Any:
 
 
 def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Loads the captioner named by `init_from`, which keeps its vision encoder unless it gets another backbone."""
+    """Loads the captioner in `init_from`; it keeps its vision encoder unless the config names another backbone."""
     folder, config = new_models.config_to_change(fields, "captioning")
     trained = config.vision_config
     is_new = has_another_backbone(fields.get("vision_config"), trained)
     how_trained = {}
     if not is_new and fields.get("vision_config") is not None:
         changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
-        changed["transformers_version"] = None  # so that unknown keys are errors, as in what a person wrote
+        changed["transformers_version"] = None  # makes unknown keys errors, as in a config of a user
         wanted = changed_config(config, {"vision_config": changed}).vision_config
         how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
         as_saved = {name: getattr(trained, name) for name in how_trained}  # loading needs to know where the weights are
@@ -118,7 +118,7 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
 
 
 def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -> bool:
-    """Returns whether the `vision_config` of a config means another backbone than a trained captioner has."""
+    """Returns whether a `vision_config` describes another backbone than that of a trained captioner."""
     if vision is None or trained is None:
         return vision is not None
     source, described = vision.get("pretrained"), vision.get("backbone_config")
@@ -133,17 +133,18 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
 def attach_vision(
     captioner: str | os.PathLike, backbone: str | os.PathLike, *, leave_out_backbone: bool = False, **fields: Any
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Loads a captioner that was trained on features, with the vision encoder that its features were made with.
+    """Loads a captioner that was trained on features, with the vision encoder that extracted its features.
 
-    Its captions of photographs equal those of their features. Checksums of vision encoder and preprocessing must match;
-    where the captioner has none, only the feature dimension is compared, and the log says so. The backbone and `fields`
-    are what [`~hf_ngsan.extraction.load_vision`] takes; its weights may be left out of the saved model.
+    Captions of photographs then equal those of their features. Checksums of vision encoder and preprocessing must be
+    the same; if the captioner has none, only the feature dimension is compared, with a log message. `backbone` and
+    `fields` are arguments of [`~hf_ngsan.extraction.load_vision`]; the weights of the backbone may be left out of the
+    saved model.
     """
     config = load_config(captioner, "captioning")
     if config.vision_config is not None:
-        raise ValueError(f"{captioner} has a vision encoder already and captions images as it is.")
+        raise ValueError(f"{captioner} already has a vision encoder.")
     if leave_out_backbone and os.path.isdir(backbone):
-        raise ValueError(f"{backbone} is a folder of this machine, so the model has to keep its weights.")
+        raise ValueError(f"{backbone} is a local folder, so its weights must be saved with the model.")
     recorded = config.features_provenance
     if is_provenance(recorded) and recorded["kind"] in ("boxes", "frames"):
         fields["kind"] = recorded["kind"]
@@ -154,11 +155,11 @@ def attach_vision(
             raise ValueError(f"{backbone} would make features with {difference} than {trained_on}.")
         vision.config.feature_dtype = "float16" if recorded.get("dtype") == "float16" else None
     elif vision.config.feature_size != config.visual_feature_size:
-        dimensions = f"{vision.config.feature_size}, and not {config.visual_feature_size}, which {captioner} takes"
+        dimensions = f"{vision.config.feature_size}, and that of {captioner} is {config.visual_feature_size}"
         raise ValueError(f"The feature dimension of {backbone} is {dimensions}; give the backbone of its features.")
     else:
-        untold = "%s does not know what its features were made with; of %s only the feature dimension was compared."
-        logger.warning(untold, captioner, backbone)
+        unchecked = "%s has no record of the origin of its features; only the feature dimension of %s was compared."
+        logger.warning(unchecked, captioner, backbone)
     model, processor = load_captioner(captioner, new_vision=True, vision_config=vision.config.to_dict())
     model.base_model.get_submodule("vision").load_state_dict(vision.state_dict())
     model.config.vision_config.save_frozen_weights = not leave_out_backbone
@@ -167,7 +168,7 @@ def attach_vision(
 
 
 class GuestObjective(Objective):
-    """Inputs of a captioner of transformers: its own, `memory` of encoded images, and `length` of captions."""
+    """Inputs of a captioner of transformers, with the `memory` of encoded images and the `length` of captions."""
 
     guest: Guest
 
@@ -192,7 +193,7 @@ class GuestObjective(Objective):
         return logits[:, -length:]
 
     def new_memory(self, visual: dict, keeps_graph: bool) -> ImageMemory | None:
-        """Returns a memory for images, if the encoder takes a row of pixels for each."""
+        """Returns a memory for images, if the encoder has one row of pixels per image."""
         pixels, encoder = visual.get("pixel_values"), self.guest.image_encoder
         if pixels is None or pixels.ndim != 4 or encoder is None:
             return None
@@ -200,7 +201,7 @@ class GuestObjective(Objective):
 
 
 class GuestTeacherForcing(GuestObjective, TeacherForcing):
-    """The model's own loss, the mean cross-entropy of a caption's tokens, with its own label smoothing by default."""
+    """The model's loss, the mean cross-entropy of a caption's tokens; label smoothing is the model's by default."""
 
     def __init__(self, guest: Guest, label_smoothing: float | None = None) -> None:
         self.guest = guest
@@ -213,7 +214,7 @@ class GuestTeacherForcing(GuestObjective, TeacherForcing):
 
 
 class GuestSelfCritical(GuestObjective, SelfCritical):
-    """Self-critical training; all samples of an image come from one `generate()`."""
+    """Self-critical training; all samples of an image come from one call of `generate()`."""
 
     def __init__(self, guest: Guest, rewards: CaptionRewards, settings: Any) -> None:
         self.guest = guest
@@ -236,7 +237,7 @@ class GuestSelfCritical(GuestObjective, SelfCritical):
         return self.generated(encoded, custom_generate=draw, do_sample=True, num_return_sequences=number), greedy
 
     def generated(self, encoded: dict, **settings: Any) -> torch.Tensor:
-        """Returns new tokens of `generate()`, without those before them."""
+        """Returns the new tokens of `generate()`, without the prompt."""
         inputs = dict(encoded)
         memory = inputs.pop("memory")
         settings = {"do_sample": False, "num_beams": 1, **settings, "max_new_tokens": self.policy.max_new_tokens}
@@ -252,7 +253,7 @@ class GuestSelfCritical(GuestObjective, SelfCritical):
 
 
 def policy_of(guest: Guest, settings: Any) -> Policy:
-    """Returns the policy of a captioner, which says no special tokens but those that captions have."""
+    """Returns the policy of a captioner, which generates only the special tokens that captions have."""
     tokenizer, end = guest.tokenizer, guest.end_token_id
     pad_token_id = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     config: Any = guest.model.config

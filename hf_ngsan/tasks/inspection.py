@@ -1,54 +1,34 @@
-"""What a file or folder of any kind holds, and its first problem."""
+"""Describes a file or folder of any kind, and finds its first problem."""
 
 import json
 import os
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from ..data.coco_files import number_at_the_end
-from ..data.images import sorted_files
 from ..data.images.sources import holds_videos, is_saved
-from ..data.inspection import PROBLEM, Findings, inspect_data, inspect_images
+from ..data.inspection import PROBLEM, inspect_data, inspect_images
 from ..io.files import read_json_or_none
-from ..io.folders import MANIFEST, check_folder, find_folder
+from ..io.folders import MANIFEST, check_folder
 from ..io.packaged import folder_of_packaged
 from ..io.shards import RECORDS, verify_shards
 from ..loading.models import ModelFolderError, count_parameters, read_config_file
-from ..models.images import load_image
 from ..models.videos import read_frames
 from ..registry import MODEL_TYPES
 from ..retrieval import IndexFolder
-from ..retrieval.backends import FOLDER
 from ..retrieval.index_folder import DESCRIPTION, read_description
-from ..visualization import save_figure
-from ..visualization.figures import plot_regions
-
-BLANK_SIDE = 400  # of the image that is drawn if the data have none, in pixels
 
 
-def inspect(
-    path: str | os.PathLike,
-    *,
-    source_format: str | None = None,
-    figure: str | os.PathLike | None = None,
-    image_id: int | None = None,
-    images: str | os.PathLike | None = None,
-) -> list[str]:
-    """Returns the kind of a file or folder, and a line for each fact about it, its first problem among them.
+def inspect(path: str | os.PathLike, *, source_format: str | None = None) -> list[str]:
+    """Returns the kind of a file or folder, and a line for each fact about it, including its first problem.
 
-    It reads all data. Files that were written with checksums are compared with them.
+    All data are read, and files with recorded checksums are compared with these.
 
     Args:
-        path: images, videos, features, annotations, a model, a training run or a search index; `images:FOLDER` and the
-            like mean the folder.
-        source_format: format of features, see [`~hf_ngsan.data.formats.FEATURE_FORMATS`]; recognised by default.
-        figure: file in which the boxes and captions of an image are drawn.
-        image_id: id of that image, by default the first; `images` is a folder that has it, where the data have none.
+        path: images, videos, features, annotations, a model, a training run or a search index; specs such as
+            `images:FOLDER` mean the folder.
+        source_format: format of features, see [`~hf_ngsan.data.formats.FEATURE_FORMATS`]; detected by default.
 
     Raises:
-        ValueError, OSError: there is nothing to read or to draw; a model has no weights; a file has not its checksum.
+        ValueError, OSError: there is nothing to read, a model has no weights, or a checksum does not match.
     """
     reader, _, place = str(path).partition(":")
     is_spec = reader in ("images", "videos", "features") and not os.path.exists(path)
@@ -64,13 +44,12 @@ def inspect(
     if source_format is None and (reader == "videos" or holds_videos(path)):
         findings = inspect_images(path, lambda file: read_frames(file, num_frames=1).images[0])
     else:
-        findings = inspect_data(path, source_format, image_id)
-    lines = [findings.kind + made_by(path), *findings.lines()]
-    return lines if figure is None else [*lines, draw(path, findings, figure, images)]
+        findings = inspect_data(path, source_format)
+    return [findings.kind + made_by(path), *findings.lines()]
 
 
 def made_by(path: Path) -> str:
-    """Returns the recorded backbone or inputs of the features in a folder, as the end of a sentence."""
+    """Returns the end of a sentence with the recorded backbone or inputs of the features in a folder."""
     extraction, conversion = (read_json_or_none(path / f"{name}.json") for name in ("extraction", "conversion"))
     if isinstance(extraction, dict):
         return f", extracted with {extraction['backbone']}"
@@ -101,7 +80,7 @@ def lines_of_run(path: Path) -> list[str]:
     epochs = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
     last = json.loads(epochs[-1]) if epochs else {}
     told = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
-    lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}" if epochs else "no epoch is finished"]
+    lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}" if epochs else "no finished epoch"]
     for name in ("best", "last"):
         if (path / name / "config.json").is_file():
             lines += [f"{name} model, {line}" for line in lines_of_model(path / name)]
@@ -114,11 +93,8 @@ def lines_of_index(path: Path) -> list[str]:
     shards = [index.shard(number) for number in range(index.num_shards) if number not in missing]
     for shard in shards:
         shard.verify()
-    graph = find_folder(path / FOLDER)
-    if graph.is_dir():
-        check_folder(graph)
     images = sum(len(shard.items.names) for shard in shards)
-    problem = f"{PROBLEM}: {len(missing)} of {index.num_shards} shards are missing; hf-ngsan index continues them"
+    problem = f"{PROBLEM}: {len(missing)} of {index.num_shards} shards are missing; run hf-ngsan index again"
     return [
         f"{images} images of {index.description.num_items} in {index.description.source}",
         f"skipped: {sum(len(shard.items.skipped) for shard in shards)}",
@@ -130,21 +106,3 @@ def lines_of_index(path: Path) -> list[str]:
 
 def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def draw(path: Path, findings: Findings, figure: str | os.PathLike, images: str | os.PathLike | None) -> str:
-    """Draws the regions and captions of the sample into a file; returns what it shows."""
-    row = findings.sample
-    if row is None or "visual_boxes" not in row:
-        which = "image with boxes" if findings.sample_id is None else f"image {findings.sample_id}"
-        raise ValueError(f"{path} has no {which} to draw.")
-    image: Any = load_image(row["image"]) if "image" in row else None
-    if images is not None:
-        names = sorted_files(Path(images))
-        name = next((name for name in names if number_at_the_end(name) == row["image_id"]), f"{row['image_id']}.jpg")
-        image = load_image(os.path.join(images, name))
-    if image is None:
-        width, height = (max(int(row.get(side, BLANK_SIDE)), 1) for side in ("width", "height"))
-        image = np.full((max(BLANK_SIDE * height // width, 1), BLANK_SIDE, 3), 255, np.uint8)
-    save_figure(plot_regions(image, row["visual_boxes"], row.get("captions", [])), figure)
-    return f"{figure}: image {row['image_id']} with {len(row['visual_boxes'])} boxes"

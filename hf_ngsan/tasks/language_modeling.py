@@ -1,4 +1,4 @@
-"""Language modeling: the next word of a caption from the words before it, without the image."""
+"""Language modeling: predicts the next word of a caption from the previous words, without the image."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +45,7 @@ def evaluate_language_model(
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
 ) -> dict[str, float]:
-    """Returns the mean cross-entropy of a word (the end token is one), `perplexity`, its exponential, and accuracy."""
+    """Returns the mean cross-entropy per word (including the end token), its exponential `perplexity`, and accuracy."""
 
     def measure(indices: range) -> list[tuple[float, int, int]]:
         of_rows = [row["captions"] for row in take(rows, indices)]
@@ -68,7 +68,7 @@ def evaluate_language_model(
 
 
 def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
-    """Returns logits `(rows, length, vocab_size)` of labels `(rows, length)`, word by word if it sees later ones."""
+    """Returns logits `(rows, length, vocab_size)` for labels `(rows, length)`; a bidirectional model runs per word."""
     words = shift_behind_start(labels, model.config.bos_token_id, model.config.pad_token_id)
     if model.config.language_attention == "causal":
         return model(words, use_cache=False).logits
@@ -82,7 +82,7 @@ def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
 
 
 class NextWord(TeacherForcing):
-    """Cross-entropy of each word given those before it alone."""
+    """Cross-entropy of each word given only the previous words."""
 
     def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
         config = model.config
@@ -90,7 +90,7 @@ class NextWord(TeacherForcing):
 
 
 class LanguageModelingTask(Task):
-    """Trains a language model on captions by a [`LanguageModelingConfig`]."""
+    """Trains a language model on captions from a [`LanguageModelingConfig`]."""
 
     config_class = LanguageModelingConfig
     unit = "images"

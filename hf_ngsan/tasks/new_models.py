@@ -1,4 +1,4 @@
-"""Models of a training config, new ones and trained ones to fine-tune, and arguments of `generate()`."""
+"""Makes or loads the model of a training config, and checks arguments of `generate()`."""
 
 import difflib
 import logging
@@ -25,7 +25,7 @@ from .settings import GenerationSettings
 
 logger = logging.getLogger(__name__)
 
-MAX_UNKNOWN = 0.5  # share of the words of captions that a trained model may not know
+MAX_UNKNOWN = 0.5  # maximal share of the words of captions outside of a trained model's vocabulary
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
@@ -34,7 +34,7 @@ FOLLOWS_FROM_DATA = {
 
 
 def new_config_class(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> Any:
-    """Returns the configuration class that the section `model` names, without its key `model_type` from then on."""
+    """Returns the configuration class of the section `model`; removes the key `model_type` from its fields."""
     model_type, known = fields.pop("model_type"), own_model_types(task)
     if model_type not in known:
         of_task = f"{task.replace('_', ' ')} has no model type {model_type!r}"
@@ -50,7 +50,7 @@ def check_fields(fields: Mapping, follows: Mapping[str, str]) -> None:
 
 
 def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> None:
-    """Sets `visual_feature_size` to that of the data, for a model that reads features."""
+    """Sets `visual_feature_size` to the feature dimension of the data, for a model that reads features."""
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
     if size is None or has_vision:
         return
@@ -61,7 +61,7 @@ def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> No
 
 
 def special_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Returns the fields of a configuration that follow from the tokenizer of a model that writes words."""
+    """Returns the configuration fields that follow from the tokenizer of a text-generating model."""
     tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     return {**tokens, "decoder_start_token_id": tokenizer.bos_token_id, "vocab_size": len(tokenizer)}
 
@@ -73,14 +73,14 @@ def new_model(config: Any, auto_class: str) -> Any:
 
 
 def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: int | None) -> ProcessorMixin:
-    """Returns the processor of a new model, with an image processor for its vision encoder, if it has one."""
+    """Returns the processor of a new model; it has an image processor if the model has a vision encoder."""
     vision = model.base_model.vision
     image_processor = None if vision is None else new_image_processor(vision, image_size)
     return model_class(model.config.model_type, "AutoProcessor")(image_processor=image_processor, tokenizer=tokenizer)
 
 
 def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
-    """Returns the image processor of the source of a backbone's weights, else one with ImageNet's normalization."""
+    """Returns the image processor that belongs to a backbone's weights, or one with ImageNet's normalization."""
     source = vision.config.pretrained
     if source is not None:
         processor = load_image_processor(source, vision.config.kind, image_size, vision)
@@ -93,14 +93,14 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
 
 
 def check_image_size(vision: VisionModel, image_processor: BaseImageProcessor) -> None:
-    """Raises a ValueError if images are resized to a size that the vision encoder cannot take."""
+    """Raises a ValueError if the vision encoder cannot process the size of resized images."""
     size: Any = getattr(image_processor, "size", None) or {}
     if size.get("height") and size.get("width"):
         check_size(vision.backbone, size["height"], size["width"])
 
 
 def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> tuple[str, Any]:
-    """Returns the folder of `init_from` and its configuration; `init_from` and `model_type` leave the fields."""
+    """Returns the folder of `init_from` and its configuration; removes `init_from` and `model_type` from the fields."""
     folder = fields.pop("init_from")
     config: Any = load_config(folder, task)
     if fields.pop("model_type", None) not in (None, config.model_type):
@@ -112,7 +112,7 @@ def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLO
 def trained_model(
     fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA, **changes: Any
 ) -> tuple[PreTrainedModel, Any]:
-    """Loads the model that `init_from` names, with the other fields changed in its configuration, and its processor."""
+    """Loads the model in `init_from`, with the other fields changed in its configuration, and its processor."""
     folder, _ = config_to_change(fields, task, follows)
     return load_model(folder, task, **fields, **changes)
 
@@ -120,7 +120,7 @@ def trained_model(
 def trained_guest(
     config: TrainingConfig, task: str, only_ours: Iterable[str]
 ) -> tuple[PreTrainedModel, ProcessorMixin] | None:
-    """Returns the model of transformers that `init_from` names, if any; keys `only_ours` must have their defaults."""
+    """Returns the transformers model in `init_from`, if it is one; the keys `only_ours` must have their defaults."""
     source = config.model.get("init_from")
     if source is None or not is_guest(load_config(source, task)):
         return None
@@ -128,36 +128,36 @@ def trained_guest(
     more = [f"model.{key}" for key in config.model if key != "init_from"]
     more += [key for key in only_ours if attrgetter(key)(config) != attrgetter(key)(usual)]
     if more:
-        raise ConfigError(f"{source} is a model of transformers, which has no {', '.join(more)}; leave that out.")
+        raise ConfigError(f"{source} is a model of transformers and does not support {', '.join(more)}; leave it out.")
     return load_model(source, task)
 
 
 def check_language(config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises a ConfigError for a language or unit of words without effect: a trained model keeps its tokenizer."""
+    """Raises a ConfigError for a language or tokenizer without effect: a trained model keeps its tokenizer."""
     units = tokenizer.init_kwargs.get("units") or "words"
     for key, usual, own in (("language", ENGLISH, language_of(tokenizer)), ("tokenizer", "words", units)):
         wanted = getattr(config.data, key)
         if wanted.partition("-")[0] not in (usual, own.partition("-")[0]):
             raise ConfigError(
-                f"data.{key}={wanted} has no effect: the trained model writes {own}. Leave it out, or train a new "
+                f"data.{key}={wanted} has no effect: the trained model has {own}. Leave it out, or train a new "
                 "model (docs/languages.md)."
             )
 
 
 def unknown_share(captions: Sequence[str], tokenizer: PreTrainedTokenizerBase, is_trained: bool = True) -> float:
-    """Returns the share of the words of captions that a model lacks; a DataError says that it is most, if trained."""
+    """Returns the share of unknown words in captions; raises a DataError if it is too large for a trained model."""
     ids = tokenizer(list(captions), add_special_tokens=False)["input_ids"] if len(captions) else []
     share = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(sum(map(len, ids)), 1)
     if is_trained and share > MAX_UNKNOWN:
         raise DataError(
-            f"{share:.0%} of the words of the training captions are unknown to the trained model, which writes "
+            f"{share:.0%} of the words of the training captions are unknown to the trained model; its language is "
             f"{language_of(tokenizer)}. Train a new model for captions in another language (docs/languages.md)."
         )
     return share
 
 
 def report_vocabulary(config: Any, tokenizer: PreTrainedTokenizerBase, captions: list[str]) -> None:
-    """Logs the size of the vocabulary and the share of words that it lacks, which must be small in a trained model."""
+    """Logs the size of the vocabulary and the share of unknown words; a trained model must have few of them."""
     check_language(config, tokenizer)
     is_trained = not {"init_from", "pretrained_language_model", "text_pretrained"}.isdisjoint(config.model)
     unknown = unknown_share(captions, tokenizer, is_trained)
@@ -170,7 +170,7 @@ def report_vocabulary(config: Any, tokenizer: PreTrainedTokenizerBase, captions:
 
 
 def fill_word_vectors(model: Any, tokenizer: PreTrainedTokenizerBase, settings: Any, size_key: str) -> None:
-    """Puts the vectors of `data.word_vectors`, if any, into a new model; words that the file lacks keep random ones."""
+    """Copies `data.word_vectors`, if any, into a new model; words that are not in the file keep random vectors."""
     path = settings.word_vectors
     if path is None:
         return
@@ -189,15 +189,16 @@ def fill_word_vectors(model: Any, tokenizer: PreTrainedTokenizerBase, settings: 
 
 
 def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -> dict[str, np.ndarray]:
-    """Returns the vectors of some words, as far as a file has them.
+    """Returns the vectors of those words that are in a file.
 
-    A `.txt` has a word and its numbers in each line (GloVe, word2vec, fastText), behind a line of two numbers or not;
-    an `.npy` an array `(lines, size)`, whose words are the lines of `dictionary`, of equal ones the last.
+    A `.txt` file has a word and its numbers in each line (GloVe, word2vec, fastText), optionally after a line with two
+    numbers. An `.npy` file has an array `(lines, size)`; its words are the lines of `dictionary`, and the last of equal
+    lines counts.
     """
     wanted, file = set(words), Path(path).expanduser()
     if file.suffix == ".npy":
         if dictionary is None:
-            raise DataError(f"{file} has vectors without their words; name the list of words with data.dictionary.")
+            raise DataError(f"{file} has vectors but no words; give the list of words with data.dictionary.")
         array = np.load(file, allow_pickle=False, mmap_mode="r")
         with open(Path(dictionary).expanduser(), encoding="utf-8") as file_of_words:
             lines = [line.strip() for line in file_of_words]
@@ -209,46 +210,45 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
     size = None
     with open(file, encoding="utf-8", newline="\n") as text:
         for number, line in enumerate(text, start=1):
-            line = line.rstrip(" \r\n")  # word2vec and fastText write a blank behind every number
+            line = line.rstrip(" \r\n")  # word2vec and fastText write a space after every number
             if number == 1 and line.count(" ") == 1:
                 continue
             size = size or line.count(" ")
-            word, *numbers = line.rsplit(" ", size)  # some words of GloVe have blanks: "at name@domain.com"
+            word, *numbers = line.rsplit(" ", size)  # some words of GloVe have spaces: "at name@domain.com"
             if word in wanted:
                 vectors[word] = np.array(numbers, dtype=np.float32)
     return vectors
 
 
-OWN_ARGUMENTS = ("required_words", "candidates")  # of the searches of `hf_ngsan.models.decoding`
-NEEDS = {"diversity_penalty": "num_beam_groups", "candidates": "penalty_alpha"}
+REQUIRED_WORDS = "required_words"  # an argument of `hf_ngsan.models.decoding`
+CONTRASTIVE = "penalty_alpha"  # transformers would load its search as code from the Hub
 TEXTS = ("cache_implementation", "early_stopping", "stop_strings")  # arguments that may be text
 
 
 def generation_keys() -> set[str]:
-    """Returns the arguments of `generate()` that change its texts, and not the kind of its output."""
-    other = ("_", "output_", "return_", "transformers_version")
-    return {*OWN_ARGUMENTS, *(name for name in vars(GenerationConfig()) if not name.startswith(other))}
+    """Returns the arguments of `generate()` that change the texts but not the type of the output."""
+    other = ("_", "output_", "return_", "transformers_version", CONTRASTIVE)
+    return {REQUIRED_WORDS, *(name for name in vars(GenerationConfig()) if not name.startswith(other))}
 
 
 def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False) -> dict[str, Any]:
-    """Returns arguments of `generate()` or of the pipelines, which replace the model's `own` generation config.
+    """Checks arguments of `generate()` or of the pipelines, which override the model's generation config; returns them.
 
     Raises a ValueError for an unknown argument, a text in place of a number, or an argument without effect, such as
-    `length_penalty` with one beam; and for `num_return_sequences`, unless an input may get `several` texts.
+    `length_penalty` with one beam; and for `num_return_sequences` if an input cannot have `several` texts.
     """
     known = generation_keys() - ({"num_return_sequences"} if not several else set())
     for name, value in given.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {close[0]}?" if close else "this model's generate() does not take it here."
+            advice = f"did you mean {close[0]}?" if close else "generate() of this model does not accept it here."
             raise ValueError(f"There is no argument {name!r:.60} of generation; {advice}")
         if isinstance(value, str) and name not in TEXTS:
-            raise ValueError(f"{name} is {value!r:.60}, which is no number and neither true nor false.")
-    for name, other in NEEDS.items():
-        if name in given and other not in given:
-            raise ValueError(f"{name} has an effect with {other} only; give both.")
-    context = {"num_beams": 1 if "penalty_alpha" in given else own.num_beams or 1, "do_sample": own.do_sample}
-    settings = {**context, **{name: value for name, value in given.items() if name not in OWN_ARGUMENTS}}
+            raise ValueError(f"{name} is {value!r:.60}, which is neither a number nor true or false.")
+    if "diversity_penalty" in given and "num_beam_groups" not in given:
+        raise ValueError("diversity_penalty has an effect with num_beam_groups only; give both.")
+    settings = {"num_beams": own.num_beams or 1, "do_sample": own.do_sample, **given}
+    settings.pop(REQUIRED_WORDS, None)
     try:
         GenerationConfig(**settings).validate(strict=True)
     except ValueError as error:
@@ -258,7 +258,7 @@ def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False
 
 
 def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings, the model's own or the options, that scores depend on; `None` for one without effect."""
+    """Returns the generation settings that scores depend on, from options or model; `None` if without effect."""
     settings = {**generation, **{name: value for name, value in options.items() if value is not None}}
     beams = settings.get("num_beams") or 1
     penalty = settings.get("length_penalty")
@@ -272,7 +272,7 @@ def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any
 
 
 def set_generation_defaults(model: PreTrainedModel, settings: GenerationSettings) -> None:
-    """Gives `generate()` the settings of the evaluation as defaults, also in the saved model."""
+    """Makes the settings of the evaluation the defaults of `generate()`, also in the saved model."""
     defaults: Any = model.generation_config
     defaults.num_beams = settings.num_beams
     defaults.max_new_tokens = settings.max_new_tokens

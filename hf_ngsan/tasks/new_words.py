@@ -1,4 +1,4 @@
-"""Words of the captions that a trained model is fine-tuned on, which its vocabulary lacks."""
+"""Adds new words of the training captions to the vocabulary of a trained model before fine-tuning."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -15,17 +15,17 @@ from .new_models import unknown_share
 
 logger = logging.getLogger(__name__)
 
-DECAY = 2.0  # of a row's squared change, a place of the word; with less, captions of other photographs have it too
-SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}  # of text encoders
+DECAY = 2.0  # weight of a row's squared change, per occurrence of the word; with less, other captions get the word too
+SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
 
 
 def learn_new_words(
     model: Any, tokenizer: PreTrainedTokenizerBase, captions: Sequence[str], min_count: int | None
 ) -> list[str]:
-    """Adds the words that captions have `min_count` times or more to the vocabulary of a model; returns them.
+    """Adds words that occur at least `min_count` times in captions to the vocabulary of a model; returns them.
 
-    Known words keep ids and weights. A new word begins as the mean of all known words, in embeddings and classifier;
-    [`fit_new_words`] continues from there. Vocabularies of subwords stay as they are, and all with `min_count=None`.
+    Known words keep ids and weights. A new word is initialized as the mean of all known words, in embeddings and
+    classifier; [`fit_new_words`] then fits it. Subword vocabularies do not change, and none with `min_count=None`.
     """
     unknown_share(captions, tokenizer)
     known = sorted(set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids))
@@ -46,11 +46,11 @@ def learn_new_words(
 
 @torch.no_grad()
 def fit_new_words(model: Any, tokenizer: PreTrainedTokenizerBase, batches: Iterable[Any]) -> None:
-    """Fits the new words of a captioner to the places where captions have them; `batches` have `labels`.
+    """Fits the new words of a captioner to their occurrences in captions; `batches` have `labels`.
 
-    A word's embedding becomes that of the known word that the captioner expects most there. So does its row of the
-    classifier, which then minimizes the cross-entropy of all words of the captions, while all else stays as it is: the
-    "weight imprinting" of Qi et al. 2018 as a regression.
+    The embedding of a new word is copied from the known word that the captioner predicts most often in its place, and
+    so is its classifier row. The rows then minimize the cross-entropy of all words of the captions, with all other
+    weights fixed: "weight imprinting" (Qi et al. 2018) as a regression.
     """
     first, classifier, parts = len(tokenizer) - len(model.new_words), model.get_output_embeddings(), []
     expected = torch.zeros(len(model.new_words), first, device=model.device)
@@ -62,11 +62,11 @@ def fit_new_words(model: Any, tokenizer: PreTrainedTokenizerBase, batches: Itera
         logits, labels = classifier(states)[:, :first], labels[labels != IGNORED_LABEL]
         is_new = labels >= first
         expected.index_add_(0, labels[is_new] - first, logits[is_new].softmax(-1))
-        known = logits.gather(1, labels.clamp(max=first - 1)[:, None])[:, 0]  # where the label is a known word
+        known = logits.gather(1, labels.clamp(max=first - 1)[:, None])[:, 0]  # used where the label is a known word
         parts.append((states, logits.logsumexp(-1), known, labels))
     states, rest, known, labels = map(torch.cat, zip(*parts, strict=True))
     new, is_new = labels[labels >= first].unique(), labels >= first
-    if not len(new):  # all are behind the end of captions that are too long
+    if not len(new):  # all of them are in the truncated parts of long captions
         return
     expected[:, tokenizer.all_special_ids] = 0
     nearest, rows = expected[new - first].argmax(-1), list(classifier.parameters())
@@ -94,13 +94,13 @@ def align(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
     if model.config.language_tokenization != "word_pieces" or model.config.pretrained_text_encoder is None:
         return
     source = find_text_encoder(model.config.pretrained_text_encoder)
-    pieces: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)  # nosec B615  # the user's choice
+    pieces: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)  # nosec B615  # the user chose it
     special = {getattr(tokenizer, name): getattr(pieces, f"{other}_token_id") for name, other in SPECIAL_PIECES.items()}
 
     def pieces_of(word: str) -> list[int]:
         if special.get(word) is not None:
             return [special[word]]
-        # with a space, as within a caption: byte-level tokenizers split the first word of a text differently
+        # with a space, as inside a caption: byte-level tokenizers split the first word of a text differently
         return pieces(f" {word}", add_special_tokens=False)["input_ids"] or [pieces.unk_token_id]
 
     vocabulary = tokenizer.get_vocab()

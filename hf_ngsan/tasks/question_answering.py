@@ -1,4 +1,4 @@
-"""Visual question answering as classification: the answer to a question about an image, from a list of answers."""
+"""Visual question answering as classification: predicts the answer to a question from a list of answers."""
 
 import logging
 import re
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_questions(spec: str, split: str, with_answers: bool = True, limit: int | None = None) -> Dataset:
-    """Returns the questions of one split of a dataset, or the first `limit` of them, with their answers if wanted."""
+    """Returns the questions of a split, or the first `limit` of them, with their answers if `with_answers`."""
     rows = load_data(spec, split)
     for column in ("question", "answers")[: 1 + with_answers]:
         if column not in rows.column_names:
@@ -42,12 +42,12 @@ def load_questions(spec: str, split: str, with_answers: bool = True, limit: int 
 
 
 def column(rows: Dataset, name: str) -> list:
-    """Returns the values of a column without reading the images beside it."""
+    """Returns the values of a column without reading the images of the rows."""
     return rows.with_format(None)[name][:]
 
 
 def image_rows(rows: Dataset) -> Dataset:
-    """Returns the dataset with the features of the images of questions: another one, or the same."""
+    """Returns the dataset with the image features of the questions, which may be the same dataset."""
     transform = rows.format["format_kwargs"].get("transform")
     return transform.images if isinstance(transform, WithImages) else rows
 
@@ -62,7 +62,7 @@ def questions_for(
 
 
 def known_answers(rows: Dataset, min_count: int) -> list[str]:
-    """Returns the normalized answers that are the most common one of `min_count` questions, the most frequent first."""
+    """Returns normalized answers that are the most common one for `min_count` questions, most frequent first."""
     if "multiple_choice_answer" in rows.column_names:
         counts = Counter(map(normalize_answer, column(rows, "multiple_choice_answer")))
     else:
@@ -70,14 +70,14 @@ def known_answers(rows: Dataset, min_count: int) -> list[str]:
         counts = Counter(Counter(map(normalize_answer, answers)).most_common(1)[0][0] for answers in given)
     answers = [answer for answer, number in counts.items() if number >= min_count and answer]
     if not answers:
-        raise DataError(f"No answer is that of {min_count} of {len(rows)} questions; lower data.min_answer_count.")
+        raise DataError(f"No answer occurs for {min_count} of the {len(rows)} questions; lower data.min_answer_count.")
     return sorted(answers, key=lambda answer: (-counts[answer], answer))
 
 
 def collate_questions(
     processor: Any, rows: Sequence[Mapping], answers: Mapping[str, int] | None = None
 ) -> dict[str, torch.Tensor]:
-    """Returns the inputs of a model for rows and, given the index of each answer, `labels` `(B, A)` in [0, 1]."""
+    """Returns model inputs for rows and, if the index of each answer is given, `labels` `(B, A)` in [0, 1]."""
     questions = with_words(processor.tokenizer, [row["question"] for row in rows])
     batch = dict(processor(text=questions, **visual_arguments(rows)))
     if answers is not None:
@@ -97,7 +97,7 @@ FOLLOWS_FROM_QUESTIONS = {
 
 
 def new_question_answerer(config: VisualQuestionAnsweringConfig, rows: Dataset) -> tuple[Any, ProcessorMixin]:
-    """Makes the model and processor of a training config, with the words and answers of the training rows if new."""
+    """Makes model and processor of a training config; new ones have the words and answers of the training rows."""
     fields, data, task = dict(config.model), config.data, "visual_question_answering"
     if "init_from" in fields:
         return new_models.trained_model(fields, task, FOLLOWS_FROM_QUESTIONS)
@@ -117,7 +117,7 @@ def new_question_answerer(config: VisualQuestionAnsweringConfig, rows: Dataset) 
 def predict_answers(
     model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator | None = None, batch_size: int = 64
 ) -> list[tuple[str, float]]:
-    """Returns the best answer to each question of [`questions_for`], and its score in [0, 1], in every process."""
+    """Returns, in every process, the best answer to each question of [`questions_for`] and its score in [0, 1]."""
     labels: Any = model.config.id2label
 
     def answer(indices: range) -> list[tuple[str, float]]:
@@ -131,7 +131,7 @@ def predict_answers(
 
 
 def answer_accuracies(rows: Dataset, answers: Sequence[str]) -> dict[str, float]:
-    """Returns the VQA accuracy of a model's answers, one per row, in percent; also for each `answer_type` of rows."""
+    """Returns the VQA accuracy, in percent, of one answer per row, also for each `answer_type` of the rows."""
     of_rows = [vqa_accuracy(answer, people) for answer, people in zip(answers, column(rows, "answers"), strict=True)]
     scores = {"accuracy": 100 * sum(of_rows) / len(of_rows)}
     if "answer_type" in rows.column_names:
@@ -148,7 +148,7 @@ def accuracy_name(answer_type: str) -> str:
 
 
 class AnsweredQuestion(NamedTuple):
-    """The result for a question: pairs of an answer and its score, the best first, or the reason for skipping it."""
+    """The result for a question: pairs of answer and score, the best first, or the reason for skipping it."""
 
     name: str
     answers: list[tuple[str, float]]
@@ -166,10 +166,10 @@ def answer_questions(
     on_error: str = "raise",
     batch_size: int = 64,
 ) -> Iterator[AnsweredQuestion]:
-    """Answers questions as they come, a batch at a time, through [`VisualQuestionAnsweringPipeline`].
+    """Answers questions one batch at a time with [`VisualQuestionAnsweringPipeline`].
 
-    Questions are rows of a dataset, or any mappings with `question` and an image or features. Each may get a figure,
-    `NAME.png`; one that cannot be read is skipped, if `on_error="skip"`.
+    Questions are rows of a dataset, or mappings with `question` and an image or features. An attention folder gets a
+    figure of each question, `NAME.png`. Questions that cannot be read are skipped if `on_error="skip"`.
     """
     arguments: dict[str, Any] = {"top_k": top_k, "on_error": on_error}
     if attention_folder is not None:
@@ -210,7 +210,7 @@ class AnswerScores(Objective):
 
 
 class VisualQuestionAnsweringTask(Task):
-    """Trains a model that answers questions by a [`VisualQuestionAnsweringConfig`]."""
+    """Trains a model that answers questions from a [`VisualQuestionAnsweringConfig`]."""
 
     config_class = VisualQuestionAnsweringConfig
     unit = "questions"
@@ -232,7 +232,7 @@ class VisualQuestionAnsweringTask(Task):
         config: Any = model.config
         self.answers = {text: int(index) for text, index in config.label2id.items()}
         without = sum(self.answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers"))
-        message = "%d words, %d answers; %d of %d questions have none of these answers, and are trained without any."
+        message = "%d words, %d answers; %d of %d questions have none of these answers, and all their targets are 0."
         logger.info(message, len(processor.tokenizer), len(self.answers), without, len(rows))
         return model, processor
 

@@ -1,4 +1,4 @@
-"""The tasks by name, and what works for models of any task, since the model type decides the task."""
+"""The tasks by name, and functions for models of any task; the model type determines the task."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ DEFAULT_TASK = "captioning"
 
 
 def register_task(name: str, task: type[Task]) -> None:
-    """Adds a task; model types registered for its name belong to it."""
+    """Adds a task; model types that are registered with its name belong to it."""
     TASKS[name] = task
 
 
@@ -45,7 +45,7 @@ def task_class(name: str) -> type[Task]:
 
 
 def task_class_of(model: Mapping) -> type[Task]:
-    """Returns the class of the task of a training config's section `model`."""
+    """Returns the task class for the section `model` of a training config."""
     model_type = model.get("model_type")
     if "init_from" in model and model_type is None:
         config = load_config(model["init_from"])
@@ -61,7 +61,7 @@ def task_class_of(model: Mapping) -> type[Task]:
 
 
 def load_training_config(path: str | os.PathLike, overrides: Iterable[str] = ()) -> TrainingConfig:
-    """Reads a training config, as the class of its task; see [`~hf_ngsan.training.config.load_training_config`]."""
+    """Reads a training config with the class of its task; see [`~hf_ngsan.training.config.load_training_config`]."""
     overrides = list(overrides)
     config = load_training_config_of_class(path, overrides, lambda model: task_class_of(model).config_class)
     useless = {f"data.{key}" for key in OF_NEW_MODELS}.intersection(text.partition("=")[0] for text in overrides)
@@ -85,7 +85,7 @@ def evaluate(
     engine: str = "torch",
     **options: Any,
 ) -> Evaluation:
-    """Scores a model, or an ensemble, of any task on a split of a dataset; the scores are those of the training log.
+    """Scores a model, or an ensemble, of any task on a split of a dataset, exactly as during training.
 
     ```python
     evaluation = evaluate("runs/scenes", "scenes", num_beams=3)
@@ -94,22 +94,22 @@ def evaluate(
     ```
 
     Args:
-        models: folder of a model, or name on the Hub; or several captioners, which are an ensemble.
-        data: a dataset, see [`~hf_ngsan.data.load_data`]; its first `limit` images.
+        models: folder of a model, or name on the Hub; or several captioners as an ensemble.
+        data: a dataset, see [`~hf_ngsan.data.load_data`]; `limit` restricts it to the first rows.
         engine: see [`~hf_ngsan.loading.use_engine`].
-        options: of the task's `evaluate`, such as `metrics`, and arguments of `generate()` of a model that writes text.
+        options: options of the task's `evaluate`, such as `metrics`, and arguments of `generate()`.
 
     Raises:
-        ValueError: a model is of no task or of another one, the rows are not for it, or an option has no such value.
+        ValueError: a model has no task or another task, the rows do not match it, or an option is invalid.
     """
     models = [models] if isinstance(models, str) else models
     config = load_config(models[0])
     name = str(task_of(config))
     if name not in TASKS:
-        raise ModelFolderError(f"{models[0]} holds a {config.model_type} model, which no task evaluates.")
+        raise ModelFolderError(f"{models[0]} is a {config.model_type} model, which cannot be evaluated.")
     kind, accelerator = task_class(name), make_accelerator()
     if len(models) > 1 and not kind.can_ensemble:
-        raise ValueError(f"{models[0]} is {kind.model_noun}, which is evaluated alone; give one model.")
+        raise ValueError(f"{models[0]} is {kind.model_noun}, which cannot be in an ensemble; give one model.")
     model: Any
     model, processor = kind.load(models, name)
     use_engine(model.to(accelerator.device), processor, engine)
@@ -140,16 +140,16 @@ def fingerprints_of(task: type[Task], evaluation: Evaluation, generation: Mappin
     return fingerprints
 
 
-TOLERANCE = 1e-5  # of a log-probability: the rounding in float32
-ROWS, WORDS, REGIONS, SIDE, PADDED = 3, 7, 7, 3, 2  # of the random inputs; cells a side, padded positions
+TOLERANCE = 1e-5  # allowed change of a log-probability: rounding in float32
+ROWS, WORDS, REGIONS, SIDE, PADDED = 3, 7, 7, 3, 2  # sizes of random inputs; SIDE: grid cells per side
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The effect of a change of the inputs on log-probabilities that must not depend on it."""
+    """The effect of a change of inputs on log-probabilities that must not depend on it."""
 
-    name: str  # of the contract, such as "later words"
-    said: str  # beginning of a sentence about the change
+    name: str  # name of the contract, such as "later words"
+    statement: str  # beginning of a sentence about the change
     change: float | None  # largest change of a log-probability; None if the contract does not apply
 
     @property
@@ -158,36 +158,34 @@ class Finding:
 
     def __str__(self) -> str:
         if self.change is None:
-            return f"n/a    {self.name}: {self.said}"
+            return f"n/a    {self.name}: {self.statement}"
         verdict = "holds" if self.holds else "LEAKS"
-        return f"{verdict}  {self.name}: {self.said} by {self.change:.1e} at most."
+        return f"{verdict}  {self.name}: {self.statement} by {self.change:.1e} at most."
 
 
 def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
     """Checks the dependence of log-probabilities of a captioner, translator or language model on random inputs.
 
-    Changes of later words, of padding (of words and of the source), of the other rows of the batch and of the order of
-    regions must change no log-probability by more than 1e-5; so must decoding step by step instead of teacher forcing.
+    No log-probability may change by more than 1e-5 if later words, padding (of words and of the source), the other rows
+    of the batch or the order of regions change, or if decoding is step by step instead of teacher forcing.
     """
     config: Any = model.config
     task = task_of(config)
     roles = task_class(task).input_roles if task in TASKS and not is_guest(config) else None
     if roles is None:
-        raise ValueError(
-            f"A {config.model_type} model writes no words or is one of transformers; the audit needs words."
-        )
+        raise ValueError(f"The audit needs a text-generating model of this package, not a {config.model_type} model.")
     inputs = random_inputs(config, roles, torch.Generator().manual_seed(seed))
     inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     findings = []
     with evaluation_mode(model), torch.inference_mode():
-        for name, said, changes in leaks(model, roles, inputs):
+        for name, statement, changes in leaks(model, roles, inputs):
             largest = torch.stack([change.abs().max() for change in changes]).max().item() if changes else None
-            findings.append(Finding(name, said, largest))
+            findings.append(Finding(name, statement, largest))
     return findings
 
 
 def random_inputs(config: Any, roles: InputRoles, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Returns random words, none of them padding, and sources; all rows but the first have padding in the source."""
+    """Returns random words without padding, and sources; all rows except the first have padding in the source."""
     start = getattr(config, "decoder_start_token_id", None)
     start = config.bos_token_id if start is None else start
     words = torch.randint(0, config.vocab_size, (ROWS, min(WORDS, config.max_position_embeddings)), generator=generator)
@@ -255,7 +253,7 @@ def leaks_of_source(
             else:
                 other[name] = torch.where(padding, tensor.roll(1, dims=1), tensor)
         changes = [scores(**other) - expected]
-        if not is_grid:  # whose number of cells is fixed
+        if not is_grid:  # a grid has a fixed number of cells
             without = {name: tensor[1:] for name, tensor in inputs.items()}
             without |= {name: without[name][:, :-PADDED] for name in masked_source}
             changes.append(scores(**without) - expected[1:])
@@ -270,7 +268,7 @@ def leaks_of_source(
     yield f"other {roles.rows_name} of the batch", f"the other {roles.rows_name} change predictions", changes
 
     if is_grid:
-        yield "order of regions", "the visual tokens are a grid, whose order says where they are.", []
+        yield "order of regions", "the visual tokens are a grid, and their order is their position.", []
     elif roles.source_is_a_set:
         turned = scores(**{name: inputs[name].flip(1) for name in masked_source})
         yield "order of regions", "the order of regions changes predictions", [turned - expected]

@@ -1,4 +1,4 @@
-"""Image-text retrieval: a dual encoder is trained to find the image of a caption, and the captions of an image."""
+"""Image-text retrieval: trains a dual encoder to find the image of a caption, and the captions of an image."""
 
 import argparse
 import json
@@ -43,9 +43,9 @@ ONLY_OURS = (
 def new_dual_encoder(
     config: RetrievalConfig, captions: Sequence[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model and processor of a training config; see [`~hf_ngsan.tasks.new_captioner`] for the arguments.
+    """Makes model and processor of a training config; see [`~hf_ngsan.tasks.new_captioner`] for the arguments.
 
-    A new one has the vocabulary of the training captions or, with `model.text_pretrained`, that of the text encoder.
+    A new model has the vocabulary of the training captions or, with `model.text_pretrained`, of the text encoder.
     """
     guest = new_models.trained_guest(config, "retrieval", ONLY_OURS)
     if guest is not None:
@@ -68,11 +68,11 @@ def new_dual_encoder(
 
 
 def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Sequence[str]) -> PreTrainedTokenizerBase:
-    """Returns the tokenizer of the text encoder, or one of the captions' words, with its size set in `text_config`."""
+    """Returns the tokenizer of the text encoder, or a new one for the captions; sets its size in `text_config`."""
     pretrained = fields.get("text_pretrained")
     if pretrained is not None:
         tokenizer = AutoTokenizer.from_pretrained(find_text_encoder(pretrained), trust_remote_code=False)
-        # texts are cut only where that is asked for, whatever was saved with the tokenizer
+        # texts are truncated on request only, regardless of the saved tokenizer settings
         tokenizer.backend_tokenizer.no_truncation()
         for name in ("max_length", "stride", "truncation_strategy"):
             tokenizer.init_kwargs.pop(name, None)
@@ -91,18 +91,18 @@ SCORES = [f"{side}_{score}" for side in DIRECTIONS for score in (*(f"r{k}" for k
 
 @dataclass(frozen=True)
 class PairEmbeddings:
-    """Images and captions in one space, float32 of length 1."""
+    """Embeddings of images and captions in one space, float32 of length 1."""
 
     images: np.ndarray  # (images, dimension)
     captions: np.ndarray  # (captions, dimension), image by image
-    caption_images: np.ndarray  # (captions,), the image of each
+    caption_images: np.ndarray  # (captions,), index of the image of each caption
 
     def scores(self, folds: int = 1) -> dict[str, float]:
         """Returns recalls, median ranks and rsum; see [`~hf_ngsan.metrics.retrieval.retrieval_metrics`]."""
         return retrieval_metrics(self.images @ self.captions.T, self.caption_images, folds=folds)
 
     def ranks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the rank of the right answer to each image and to each caption; 1 is the first place."""
+        """Returns the rank of the right answer to each image and to each caption, counted from 1."""
         return retrieval_ranks(self.images @ self.captions.T, self.caption_images)
 
 
@@ -113,7 +113,7 @@ def embed_pairs(
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
 ) -> PairEmbeddings:
-    """Embeds every image and every caption of a dataset once, on all processes of an accelerator together."""
+    """Embeds every image and caption of a dataset once; all processes of an accelerator share the work."""
 
     def embed(indices: range) -> list[tuple[np.ndarray, np.ndarray]]:
         batch = take(rows, indices)
@@ -135,14 +135,14 @@ class RetrievalEvaluation(Evaluation):
     pairs: PairEmbeddings | None = None
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the rank of the right answer to each image and to each caption, whole or not at all."""
+        """Writes the rank of the right answer to each image and to each caption, atomically."""
         pairs: Any = self.pairs
         ranks = dict(zip(DIRECTIONS, (ranks.tolist() for ranks in pairs.ranks()), strict=True))
         write_output(path, json.dumps(ranks) + "\n")
 
 
 class RetrievalTask(Task):
-    """Trains a dual encoder by a [`RetrievalConfig`]."""
+    """Trains a dual encoder from a [`RetrievalConfig`]."""
 
     config_class = RetrievalConfig
     unit = "images"
@@ -151,7 +151,7 @@ class RetrievalTask(Task):
     pipeline_tag = "zero-shot-image-classification"
     tags = ("image-text-retrieval",)
     config: RetrievalConfig
-    guest: DualEncoder | None = None  # of transformers, if it is one
+    guest: DualEncoder | None = None  # description of the model, if it is one of transformers
     augment: Callable | None = None  # random changes of the training rows
     encode_once = caption_rows.encode_once
 
@@ -189,7 +189,7 @@ class RetrievalTask(Task):
         return caption_rows.rows_for(model, processor, rows, self.config.data.spec)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
-        """Returns one stage, or the three stages of Park et al. 2020, each of which trains more modules."""
+        """Returns one stage, or the three stages of Park et al. 2020; each stage trains more modules."""
         config, words = self.config, self.config.training.train_word_vectors
         if self.guest is not None:
             losses_of = self.guest.pair_losses if config.training.own_loss else None
@@ -217,7 +217,7 @@ class RetrievalTask(Task):
             make = partial(pairs_of_guest, self.guest)
         return CaptionCollator(make, captions_per_image=number, seed=seed, augment=self.augment)
 
-    def evaluate(  # type: ignore[override]  # its options by their names
+    def evaluate(  # type: ignore[override]  # the options are keyword arguments
         self,
         model: PreTrainedModel,
         processor: ProcessorMixin,
@@ -260,7 +260,7 @@ def pairs_of_guest(guest: DualEncoder, images: Sequence[Any], captions: Sequence
 
 
 def equal_numbers(captions: Sequence[Sequence[str | None]]) -> list[str]:
-    """Returns as many captions of each image; where it lacks one (`None`), another of its own is repeated."""
+    """Returns the same number of captions for each image; a missing one (`None`) repeats another of the image."""
     texts = []
     for of_image in captions:
         own = [caption for caption in of_image if caption is not None]
@@ -269,7 +269,7 @@ def equal_numbers(captions: Sequence[Sequence[str | None]]) -> list[str]:
 
 
 def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bool) -> None:
-    """Freezes a dual encoder, except some modules and, if they are trained, its vision backbone and word vectors."""
+    """Freezes a dual encoder except for `modules` and, on request, its vision backbone and word vectors."""
     model.requires_grad_(False)
     for module in modules:
         module.requires_grad_(True)
@@ -277,4 +277,4 @@ def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bo
         model.get_input_embeddings().requires_grad_(False)
     if model.vision is not None:
         model.vision.requires_grad_(vision)
-    model.train(model.training)  # a frozen backbone goes into evaluation mode
+    model.train(model.training)  # this puts a frozen backbone into evaluation mode

@@ -16,11 +16,11 @@ from ..io import folders
 from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ..io.folders import FolderLock
 from ..io.processes import default_images_per_shard, extraction_accelerator, on_main_process
-from ..retrieval import IndexFolder, IndexFolderError, IndexKind, check_backend, open_backend
+from ..retrieval import IndexFolder, IndexFolderError, check_backend, open_backend
 from ..retrieval.index_folder import DESCRIPTION, IndexDescription, check_new_index, read_description
 
-MAX_IMAGES_PER_SHARD = 1000  # which a killed process may have to embed again
-THUMBNAIL_SIDE = 160  # pixels of the longer side
+MAX_IMAGES_PER_SHARD = 1000  # a killed process may have to embed these again
+THUMBNAIL_SIDE = 160  # longer side in pixels
 
 
 class ImageEncoder(NamedTuple):
@@ -44,47 +44,46 @@ def write_index(
     images_per_shard: int | None = None,
     skip_errors: bool = False,
     backend: str | None = None,
-    kind: IndexKind | None = None,
     prune: bool = False,
     accelerator: Any = None,
 ) -> IndexFolder:
-    """Embeds images into an index, continues an index that was begun, or brings one up to date.
+    """Embeds images into an index, resumes an incomplete index, or updates an existing one.
 
-    An index gets the images that are new, and new embeddings of files that have changed or could not be read before.
-    Images that are gone stay, those no longer listed behind the others, unless `prune` is set. The folder is replaced
-    in one step. Several processes write shards of their own, and together the index that one would write. Images that
-    cannot be read are an error, or are left out and remembered.
+    An update adds new images, and new embeddings of files that have changed or could not be read before. Deleted images
+    stay unless `prune` is set; those no longer listed follow the others. The folder is replaced in one step. Several
+    processes write different shards, and the result is the same as that of one process. Images that cannot be read are
+    an error, or are left out and recorded.
 
     Args:
         encoder: encoder of the images.
-        images: images of [`~hf_ngsan.extraction.list_images`], of a split if they are of a dataset.
-        name: folder or Hub name of the model, which a search loads.
+        images: images of [`~hf_ngsan.extraction.list_images`], of a split if they come from a dataset.
+        name: folder or Hub name of the model; searches load it.
         num_workers, images_per_shard: as for [`~hf_ngsan.extraction.extract_features`].
-        backend, kind: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default the index's.
-        prune: whether an index loses the images that are no longer listed, or whose files are gone.
+        backend: the search backend, as for [`~hf_ngsan.retrieval.open_backend`]; by default that of the index.
+        prune: whether to remove images that are no longer listed or whose files were deleted.
         accelerator: Accelerator of the processes that share the work, or [`~hf_ngsan.io.processes.OneProcess`].
 
     Raises:
         IndexFolderError, ExtractionError: the folder or the model cannot be used, or an image cannot be read.
     """
     accelerator = accelerator or extraction_accelerator()
-    place = Path(os.path.realpath(folder))  # folders are written beside the one behind a link
+    place = Path(os.path.realpath(folder))  # new folders are written next to the target of a link
     lock = FolderLock(place, ExtractionError(f"Another indexing is writing {place}; wait for it or choose another."))
     settings = (split, batch_size, images_per_shard, skip_errors, prune, num_workers, accelerator)
     work = Indexing(lock, encoder, name, images, *settings)
 
     def begin() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         if backend is not None:
-            check_backend(backend, kind)
+            check_backend(backend)
         if encoder.image_processor is None:
-            raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
+            raise ExtractionError(f"{name} has no vision encoder and cannot embed images; it needs visual features.")
         return work.begin()
 
     try:
         index, missing, earlier = on_main_process(accelerator, begin)
         work.write_shards(index, missing, earlier)
         accelerator.wait_for_everyone()
-        return on_main_process(accelerator, lambda: work.publish(index, earlier, backend, kind))
+        return on_main_process(accelerator, lambda: work.publish(index, earlier, backend))
     finally:
         lock.release()
 
@@ -100,16 +99,16 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class EarlierEmbeddings:
-    """Embeddings that an index, complete or begun, has of images that are listed again."""
+    """Embeddings of listed images that an existing index, complete or not, already has."""
 
     index: IndexFolder
-    images: ImageList  # those listed, and behind them those of the index that are not, if these stay
-    places: dict[int, int]  # of embeddings in the index by the numbers of their images, without changed files
-    stamps: dict[int, FileStamp]  # of files, when they were embedded, by the numbers of their images
-    is_changed: bool  # whether a listed image of the index was changed, or could not be read and can be now
+    images: ImageList  # the listed images, followed by others of the index that stay
+    places: dict[int, int]  # position of the embedding in the index by image number, for unchanged files
+    stamps: dict[int, FileStamp]  # stamp of the file when it was embedded, by image number
+    is_changed: bool  # whether a listed image of the index has changed or become readable
 
     def rows(self, items: Iterable[int]) -> dict[int, Row]:
-        """Returns those items that the index has, by their numbers."""
+        """Returns the items that are in the index, by number."""
         known = [item for item in items if item in self.places]
         places = np.array([self.places[item] for item in known], dtype=np.int64)
         columns = [of_item for *_, of_item in self.index.items_at(places)]
@@ -123,7 +122,7 @@ class EarlierEmbeddings:
 def earlier_embeddings(
     folder: Path, images: ImageList, source: str, fingerprint: str, prune: bool
 ) -> EarlierEmbeddings | None:
-    """Returns the embeddings that a folder has of some images; `None` if it is new or has an index of another model."""
+    """Returns the embeddings of images in a folder; `None` if it is new or its index has another model."""
     if not (folder / DESCRIPTION).is_file():
         return None
     index = IndexFolder(folder, read_description(folder))
@@ -149,7 +148,7 @@ def earlier_embeddings(
         else:
             places[item], stamps[item] = place, stamp
     if rows and not places and index.description.source != source:
-        raise IndexFolderError(f"{folder} is an index of other images ({index.description.source}); name a new folder.")
+        raise IndexFolderError(f"{folder} is an index of other images ({index.description.source}); give a new folder.")
     unread = [items[name, 0] for name in skipped if (name, 0) in items and items[name, 0] not in places]
     is_changed = is_changed or any(is_readable(images, item) for item in unread)
     kept = [] if prune else gone
@@ -167,12 +166,12 @@ def earlier_embeddings(
 
 
 def skipped_images(index: IndexFolder) -> list[tuple[str, str]]:
-    """Returns names of images that an index could not read, and the reasons, as far as its shards are written."""
+    """Returns names of unreadable images in the written shards of an index, and the reasons."""
     return [(name, reason) for number in index.written_shards() for name, reason in index.shard(number).items.skipped]
 
 
 def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yields each name with the number of equal ones before it, since images may share a name."""
+    """Yields each name with the number of equal names before it, because images may share a name."""
     seen: Counter[str] = Counter()
     for name in names:
         yield name, seen[name]
@@ -182,14 +181,14 @@ def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
 def is_readable(images: ImageList, item: int) -> bool:
     try:
         images.read(item)
-    except Exception:  # libraries say in many ways that an image cannot be read
+    except Exception:  # libraries raise many exceptions for unreadable images
         return False
     return True
 
 
 @dataclass(frozen=True)
 class Indexing:
-    """A call of [`index_images`]: the folder's lock, and what becomes of images and folder."""
+    """State of a call of [`index_images`]: the lock of the folder, and the handling of images and folder."""
 
     lock: FolderLock
     encoder: ImageEncoder
@@ -205,7 +204,7 @@ class Indexing:
 
     @property
     def growing(self) -> Path:
-        """The folder of an index that takes the place of another one."""
+        """Folder of a new index that will replace an existing one."""
         return self.lock.folder.with_name(f"{TEMPORARY_PREFIX}{self.lock.folder.name}.growing")
 
     def begin(self) -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
@@ -213,9 +212,9 @@ class Indexing:
         folder, images = self.lock.folder, self.images
         check_new_index(folder)
         if not folder.exists():
-            folders.restore(folder)  # before the lock makes a folder of this name
+            folders.restore(folder)  # before the lock creates a folder of this name
         self.lock.acquire()
-        folders.restore(folder)  # removes what a killed command has replaced
+        folders.restore(folder)  # removes the old folder that a killed command had replaced
         folders.remove(temporary_path(folder))
         source = images.source if self.split is None else f"{images.source}, split {self.split}"
         earlier = earlier_embeddings(folder, images, source, self.encoder.fingerprint, self.prune)
@@ -237,28 +236,26 @@ class Indexing:
             return index, index.missing_shards(), earlier
         folders.remove(self.growing)
         index = IndexFolder.begin(folder, description, besides=[self.lock.name])
-        if not self.skip_errors and (skipped := skipped_images(index)):  # by an earlier command, and still unreadable
+        if not self.skip_errors and (skipped := skipped_images(index)):  # by an earlier run
             raise ExtractionError(f"{skipped[0][1]} {SKIP_ERRORS}")
         return index, index.missing_shards(), None
 
     def begin_anew(self, description: IndexDescription) -> IndexFolder:
-        """Begins an index beside another one, or continues it if it was begun with these images as they are."""
-        with suppress(IndexFolderError):  # of other images, or damaged
+        """Starts an index next to an existing one, or resumes it if it was started with the same unchanged images."""
+        with suppress(IndexFolderError):  # an index of other images, or a damaged one
             index, images = IndexFolder.begin(self.growing, description), self.images
             stamps = index.stamps().items()
             is_unchanged = all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images))
-            if is_unchanged and (self.skip_errors or not skipped_images(index)):  # which are read again
+            if is_unchanged and (self.skip_errors or not skipped_images(index)):  # skipped images are read again
                 return index
         folders.remove(self.growing)
         return IndexFolder.begin(self.growing, description)
 
-    def publish(
-        self, index: IndexFolder, earlier: EarlierEmbeddings | None, backend: str | None, kind: IndexKind | None
-    ) -> IndexFolder:
-        """Makes a complete index searchable, and puts it in the place of the one that it replaces."""
+    def publish(self, index: IndexFolder, earlier: EarlierEmbeddings | None, backend: str | None) -> IndexFolder:
+        """Makes a complete index searchable, and replaces the existing index with it."""
         folder, lock = self.lock.folder, self.lock.name
         chosen = backend or (index if earlier is None else earlier.index).backend
-        open_backend(index, chosen, kind).add(None if earlier is None else earlier.index)
+        open_backend(index, chosen).add(None if earlier is None else earlier.index)
         if chosen != index.backend:
             index.backend = chosen
 
@@ -266,7 +263,7 @@ class Indexing:
             for path in self.growing.iterdir():
                 path.rename(new / path.name)
             with suppress(OSError):  # some file systems have no hard links
-                os.link(folder / lock, new / lock)  # the folder that takes the place is locked too
+                os.link(folder / lock, new / lock)  # the new folder must be locked, too
 
         if earlier is not None:
             folders.write_folder_atomically(folder, take_over, manifest=False)
@@ -276,7 +273,7 @@ class Indexing:
         return current
 
     def write_shards(self, index: IndexFolder, missing: Sequence[int], earlier: EarlierEmbeddings | None) -> None:
-        """Embeds this process's share of missing shards, in batches that are cut at the same places in every run."""
+        """Embeds this process's share of missing shards, with the same batch boundaries in every run."""
         known = {} if earlier is None else earlier.places
         images = self.images if earlier is None else earlier.images
         encoder, accelerator = self.encoder, self.accelerator

@@ -1,4 +1,4 @@
-"""Search of images by a dual encoder: queries, and captions ordered by their similarity to an image."""
+"""Image search with a dual encoder: queries, and reranking of captions by similarity to an image."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,12 @@ from ..visualization.heads import explain_match_of_guest
 from ..visualization.plots import FIGURE_SIDE
 from .retrieval_indexing import ImageEncoder, write_index
 
-COLLECTION = 16  # images among which a text is searched for, to calibrate
+COLLECTION = 16  # number of images in each search of the calibration
 SIMILARITY_WEIGHT = 2.0  # chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)
 
 
 def embed_images(model: PreTrainedModel, processor: Any, rows: Sequence[dict]) -> np.ndarray:
-    """Returns the embeddings of rows with images or visual features, float32 `(rows, dimension)`."""
+    """Returns embeddings of rows with images or visual features, float32 `(rows, dimension)`."""
     encoder, given = dual_encoder_of(model, processor), visual_arguments(rows)
     if is_guest(model.config):
         return embed_pixels(encoder, encoder.image_inputs(given["images"]))
@@ -41,13 +41,13 @@ def embed_images(model: PreTrainedModel, processor: Any, rows: Sequence[dict]) -
 
 
 def embed_pixels(encoder: DualEncoder, inputs: Mapping[str, torch.Tensor]) -> np.ndarray:
-    """Returns the embeddings of images with their inputs, float32 `(images, dimension)`."""
+    """Returns embeddings of images from their model inputs, float32 `(images, dimension)`."""
     with torch.inference_mode():
         return encoder.embed_images(inputs).cpu().numpy()
 
 
 def embed_texts(model: PreTrainedModel, processor: Any, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
-    """Returns the embeddings of texts, float32 `(texts, dimension)`; those that are too long are cut."""
+    """Returns embeddings of texts, float32 `(texts, dimension)`; texts that are too long are truncated."""
     encoder, parts = dual_encoder_of(model, processor), []
     for start in range(0, len(texts), batch_size):
         with torch.inference_mode():
@@ -69,18 +69,18 @@ def search_images(
     """Returns the images of one or several indexes that are nearest to a text or to an image.
 
     Args:
-        index: made by this model; several are searched as one.
-        text, image: the query, one of the two; the image is a path, URL or image of Pillow.
-        top_k: images at most.
-        backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.
-        filter: an expression of Milvus, such as `width > 500`, that images must fulfil.
+        index: one or several indexes made with this model; several are searched as one.
+        text, image: the query, one of the two; the image is a path, a URL or a PIL image.
+        top_k: maximal number of images.
+        backend: the search backend, as for [`~hf_ngsan.retrieval.open_backend`]; by default that of the index.
+        filter: an expression of Milvus, such as `width > 500`, that images must match.
 
     Raises:
-        ValueError, IndexFolderError: the query is none, or the index of another model.
+        ValueError, IndexFolderError: there is no valid query, or the index was made with another model.
     """
     indexes = [index] if isinstance(index, IndexFolder) else list(index)
     if (text is None) == (image is None):
-        raise ValueError("Give a text or an image to look for, and not both.")
+        raise ValueError("Give either a text or an image as the query.")
     if text is None:
         encoder = dual_encoder_of(model, processor)
         query = embed_pixels(encoder, encoder.image_inputs([image]))
@@ -91,11 +91,11 @@ def search_images(
 
 
 def check_query(processor: Any, text: str) -> None:
-    """Raises a ValueError for a query without any word that the model knows."""
+    """Raises a ValueError for a query without a word of the model's vocabulary."""
     [ids] = processor(text=[text])["input_ids"]
     ids = ids.tolist() if torch.is_tensor(ids) else ids
     if set(ids) <= {processor.tokenizer.unk_token_id, *processor.tokenizer.all_special_ids}:
-        raise ValueError(f"The model knows no word of {text!r:.80}; use other words.")
+        raise ValueError(f"No word of {text!r:.80} is in the model's vocabulary; use other words.")
 
 
 def calibrate_search(
@@ -107,10 +107,10 @@ def calibrate_search(
     split: str,
     batch_size: int = 64,
 ) -> SearchCalibration:
-    """Finds the similarity below which no image is near enough to a text, from images and their own captions.
+    """Finds the similarity below which no image is near enough to a text, from images and their captions.
 
-    A collection is 16 images, drawn at random for each caption, without its own. The threshold is where both errors are
-    equally frequent: the best image of the collection reaches it, and the caption's own image does not.
+    For each caption, a collection of 16 other images is drawn at random. At the threshold, both errors are equally
+    frequent: the best image of the collection reaches it, or the image of the caption does not.
     """
 
     def embed(dataset: Dataset, indices: range) -> list[np.ndarray]:
@@ -144,7 +144,7 @@ def calibrate_search(
 
 
 def draw_hits(index: IndexFolder | Sequence[IndexFolder], hits: Sequence[Hit], title: str, path: str | Path) -> None:
-    """Draws the thumbnails of hits of [`search_images`], with their scores and names, into a file."""
+    """Draws the thumbnails of hits of [`search_images`], with scores and names, into a file."""
     indexes = [index] if isinstance(index, IndexFolder) else index
     for searched in indexes:
         if not searched.is_current:
@@ -159,8 +159,8 @@ def explain_pair(model: Any, processor: Any, image: Any, text: str, figure: str 
     """Returns the share of each attention head of a dual encoder in the similarity of an image and a text.
 
     Args:
-        image: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
-        figure: file in which the heads are drawn over image and words.
+        image: any image that [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
+        figure: file for a figure of the heads over image and words.
     """
     image = load_image(image)
     if is_guest(model.config):
@@ -180,7 +180,7 @@ def explain_pair(model: Any, processor: Any, image: Any, text: str, figure: str 
 class Reranker:
     """Orders the captions of an image, such as the beams of a captioner, with a dual encoder.
 
-    A caption counts by its mean log-probability plus `weight` times its similarity (cosine) to the image.
+    The score of a caption is its mean log-probability plus `weight` times its cosine similarity to the image.
     """
 
     def __init__(self, model: Any, processor: Any, weight: float = SIMILARITY_WEIGHT) -> None:
@@ -188,12 +188,12 @@ class Reranker:
         self.encoder = dual_encoder_of(model, processor)
 
     def order(self, image: Any, captions: Sequence[str], scores: Sequence[float]) -> list[int]:
-        """Returns the places of captions with mean log-probabilities, the best first; of equal ones the first."""
+        """Returns the indices of captions with mean log-probabilities, the best first; ties keep their order."""
         totals = np.asarray(scores) + self.weight * self.similarities(image, captions)
         return np.argsort(-totals, kind="stable").tolist()
 
     def similarities(self, image: Any, captions: Sequence[str]) -> np.ndarray:
-        """Returns the cosine of each caption with the image."""
+        """Returns the cosine similarity of each caption to the image."""
         row = dict(image) if isinstance(image, Mapping) else {"image": image}
         if self.encoder.image_processor is not None and row.get("image") is not None:
             embedding = embed_pixels(self.encoder, self.encoder.image_inputs([row["image"]]))[0]

@@ -1,4 +1,4 @@
-"""The training configs of all tasks, which are read without torch, so that a wrong key is told at once."""
+"""The training configs of all tasks; reading them needs no torch, so a wrong key is reported immediately."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -9,18 +9,18 @@ from ..training.config import setting
 
 CONSTANT: dict[str, Any] = {"schedule": "constant", "warmup_epochs": 0}
 MIN_SUBWORDS = 4 + 256
-"""Special tokens and bytes, which every vocabulary of subwords has."""
+"""Number of special tokens and bytes in every subword vocabulary."""
 OF_NEW_MODELS = ["tokenizer", "min_word_count", "max_subwords", "max_question_length", "min_answer_count"]
 OF_NEW_MODELS += ["word_vectors", "dictionary", "vocab_size"]
-"""Keys of the section `data` without effect on a trained model, which keeps its vocabulary."""
+"""Keys of the section `data` without effect on a trained model, because it keeps its vocabulary."""
 
 
 @dataclass(frozen=True)
 class GenerationSettings(base.EvaluationSettings):
     """Generation of texts for the validation split, and the choice of the best model."""
 
-    num_beams: int = setting(3, "width of the beam search", minimum=1)
-    max_new_tokens: int = setting(20, "longest generated text in tokens, its end included", minimum=1)
+    num_beams: int = setting(3, "number of beams", minimum=1)
+    max_new_tokens: int = setting(20, "maximal tokens of a generated text, including the end token", minimum=1)
     length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
 
 
@@ -28,22 +28,22 @@ class GenerationSettings(base.EvaluationSettings):
 class CaptionDataSettings(base.DataSettings):
     """Words and captions for training."""
 
-    tokenizer: str = setting("words", "what captions are divided into; metrics count words", choices=UNITS)
-    language: str = setting("en", "language of the captions, such as de or zh, whose words metrics count")
-    min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
+    tokenizer: str = setting("words", "units of the vocabulary; metrics count words", choices=UNITS)
+    language: str = setting("en", "language of the captions, such as de or zh, also for metrics")
+    min_word_count: int = setting(5, "rarer words of the training captions become the unknown word", minimum=1)
     max_subwords: int = setting(10_000, "largest vocabulary of tokenizer=subwords", minimum=100)
     captions_per_image: int = setting(5, "captions drawn per image and epoch; an image is encoded once", minimum=1)
-    max_caption_length: int = setting(20, "longest training caption in tokens; longer ones are cut", minimum=2)
+    max_caption_length: int = setting(20, "maximal tokens of a training caption; longer ones are truncated", minimum=2)
 
 
 @dataclass(frozen=True)
 class CaptioningDataSettings(CaptionDataSettings):
     """Images, words and captions for training."""
 
-    new_words: int | None = setting(2, "fine-tuning adds words that captions have so often; null = none", minimum=1)
+    new_words: int | None = setting(2, "fine-tuning adds words that occur at least this often; null = none", minimum=1)
     image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
-    num_frames: int | None = setting(None, "frames of a clip that is read from a file; null = 8", minimum=1)
-    seconds_per_frame: float | None = setting(None, "instead, a frame every so many seconds of a clip", minimum=0.01)
+    num_frames: int | None = setting(None, "frames per clip read from a file; null = 8", minimum=1)
+    seconds_per_frame: float | None = setting(None, "instead, one frame per this many seconds of a clip", minimum=0.01)
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class AugmentationSettings:
     """Random changes of the training images of a model with a vision encoder; none by default."""
 
     smallest_crop: float = setting(1.0, "smallest share of the area of a crop; 1 = no crops", minimum=0.01, maximum=1)
-    flip: float = setting(0.0, "share mirrored, of those whose captions say no side", minimum=0, maximum=1)
+    flip: float = setting(0.0, "share mirrored, of images without a side in captions", minimum=0, maximum=1)
     color_jitter: float = setting(0.0, "largest change of brightness, contrast and saturation", minimum=0, below=1)
-    feature_copies: bool = setting(False, "epochs take copies of features:DIR in turn (hf-ngsan extract --copies)")
-    copies: int | None = setting(2, "changed copies, encoded once by a frozen backbone; null = anew always", minimum=1)
+    feature_copies: bool = setting(False, "epochs use copies of features:DIR in turn (hf-ngsan extract --copies)")
+    copies: int | None = setting(2, "changed copies, encoded once by a frozen backbone; null = every epoch", minimum=1)
 
     @property
     def changes_images(self) -> bool:
@@ -67,22 +67,22 @@ class CaptioningTrainingSettings(base.TrainingSettings):
 
     stage: str = setting(
         "xe",
-        "xe = teacher forcing, scst = self-critical, auto = both, distill = by teachers",
+        "xe = teacher forcing, scst = self-critical, auto = both, distill = distillation",
         choices=("xe", "scst", "auto", "distill"),
     )
     label_smoothing: float | None = setting(
-        None, "share of the target spread over the vocabulary; null = the model's (BLIP), else 0", minimum=0, below=1
+        None, "label smoothing; null = the model's (BLIP), else 0", minimum=0, below=1
     )
-    word_dropout: float = setting(0.0, "share of the words before each one that become unknown", minimum=0, below=1)
-    consensus_power: float = setting(0.0, "captions count by their consensus, to this power; 0 = alike", minimum=0)
-    teachers: tuple[str, ...] = setting((), "captioners whose words are targets too, of this vocabulary and features")
-    teacher_weight: float = setting(0.5, "share of the teachers in the loss", minimum=0.0, maximum=1.0)
-    teacher_temperature: float = setting(1.0, "softens the probabilities of teachers and captioner", minimum=0.1)
+    word_dropout: float = setting(0.0, "share of previous words replaced by the unknown word", minimum=0, below=1)
+    consensus_power: float = setting(0.0, "exponent of the consensus weights of captions; 0 = equal weights", minimum=0)
+    teachers: tuple[str, ...] = setting((), "captioners to distill from, with the same vocabulary and features")
+    teacher_weight: float = setting(0.5, "weight of the teachers in the loss", minimum=0.0, maximum=1.0)
+    teacher_temperature: float = setting(1.0, "temperature of the probabilities of teachers and captioner", minimum=0.1)
 
 
 @dataclass(frozen=True)
 class CaptioningConfig(base.TrainingConfig):
-    """The training config of a captioner, whose `vocab_size` and `visual_feature_size` follow from the data."""
+    """The training config of a captioner; its `vocab_size` and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "ngsan"
 
@@ -125,11 +125,11 @@ class LanguageModelingConfig(base.TrainingConfig):
 class QuestionDataSettings(base.DataSettings):
     """Questions, words and answers for training."""
 
-    min_word_count: int = setting(1, "words seen less often in the training questions are unknown words", minimum=1)
-    max_question_length: int = setting(14, "longest question in words; longer ones are cut", minimum=1)
-    min_answer_count: int = setting(9, "training questions of which an answer is the most common one", minimum=1)
-    word_vectors: str | None = setting(None, "first word vectors: GloVe's .txt, or .npy with data.dictionary")
-    dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
+    min_word_count: int = setting(1, "rarer words of the training questions become the unknown word", minimum=1)
+    max_question_length: int = setting(14, "maximal words of a question; longer ones are truncated", minimum=1)
+    min_answer_count: int = setting(9, "answers of fewer training questions are left out", minimum=1)
+    word_vectors: str | None = setting(None, "initial word vectors: GloVe's .txt, or .npy with data.dictionary")
+    dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one per line")
     image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
 
 
@@ -142,7 +142,7 @@ class QuestionTrainingSettings(base.TrainingSettings):
 
 @dataclass(frozen=True)
 class VisualQuestionAnsweringConfig(base.TrainingConfig):
-    """The training config of a model whose words, answers and `visual_feature_size` follow from the data."""
+    """The training config of a VQA model; its words, answers and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "mcan"
 
@@ -155,8 +155,8 @@ class VisualQuestionAnsweringConfig(base.TrainingConfig):
 class RetrievalDataSettings(CaptioningDataSettings):
     """Images, words and captions for training."""
 
-    word_vectors: str | None = setting(None, "first word vectors: GloVe's .txt, or .npy with data.dictionary")
-    dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
+    word_vectors: str | None = setting(None, "initial word vectors: GloVe's .txt, or .npy with data.dictionary")
+    dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one per line")
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ class RetrievalTrainingSettings(base.TrainingSettings):
     """Optimization; the schedule is for joint training."""
 
     stage: str = setting("joint", "joint = all weights at once, staged = three stages", choices=("joint", "staged"))
-    own_loss: bool = setting(True, "models of transformers: their own loss; false = that of section contrastive")
+    own_loss: bool = setting(True, "models of transformers: true = their loss, false = that of the section contrastive")
     train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
-    text_learning_rate: float | None = setting(None, "peak of a text encoder of transformers; null = all's", minimum=0)
+    text_learning_rate: float | None = setting(None, "peak of a transformers text encoder; null = the same", minimum=0)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class RetrievalEvaluationSettings(base.EvaluationSettings):
 
 @dataclass(frozen=True)
 class RetrievalConfig(base.TrainingConfig):
-    """The training config of a dual encoder, whose vocabulary and `visual_feature_size` follow from the data."""
+    """The training config of a dual encoder; its vocabulary and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "mhsan"
 
@@ -186,7 +186,7 @@ class RetrievalConfig(base.TrainingConfig):
     augmentation: AugmentationSettings = AugmentationSettings()
     contrastive: base.ContrastiveSettings = base.ContrastiveSettings(diversity_weight=0.1)
     training: RetrievalTrainingSettings = RetrievalTrainingSettings()
-    # Park et al. 2020, section 3.5: the last projection of the images alone; then also the text encoder; then all
+    # Park et al. 2020, section 3.5: first only the last image projection, then also the text encoder, then all
     projection_stage: base.ScheduleSettings = base.ScheduleSettings(epochs=4, learning_rate=0.005, **CONSTANT)
     text_stage: base.ScheduleSettings = base.ScheduleSettings(epochs=15, learning_rate=0.0005, **CONSTANT)
     image_stage: base.ScheduleSettings = base.ScheduleSettings(epochs=40, learning_rate=0.00005, **CONSTANT)
@@ -197,8 +197,8 @@ class RetrievalConfig(base.TrainingConfig):
 class TranslationDataSettings(base.DataSettings):
     """Sentences for training, and their subwords."""
 
-    vocab_size: int = setting(10_000, "subwords of both languages, special tokens included", minimum=MIN_SUBWORDS)
-    max_length: int = setting(256, "longest sentence in tokens that is trained on or translated", minimum=2)
+    vocab_size: int = setting(10_000, "joint subword vocabulary, including special tokens", minimum=MIN_SUBWORDS)
+    max_length: int = setting(256, "maximal tokens of a sentence in training and translation", minimum=2)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class TranslationConfig(base.TrainingConfig):
     default_model_type: ClassVar[str] = "nsa_transformer"
 
     data: TranslationDataSettings = TranslationDataSettings(spec="parallel:data,source=en,target=de")
-    training: TranslationTrainingSettings = TranslationTrainingSettings(  # of Transformer-Base (Vaswani et al. 2017)
+    training: TranslationTrainingSettings = TranslationTrainingSettings(  # Transformer-Base (Vaswani et al. 2017)
         learning_rate=7e-4, schedule="inverse_sqrt", warmup_updates=4000, adam_epsilon=1e-9
     )
     evaluation: GenerationSettings = GenerationSettings(

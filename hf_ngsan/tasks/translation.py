@@ -1,4 +1,4 @@
-"""Translation: teacher forcing with label smoothing, and translations scored by SacreBLEU."""
+"""Translation: teacher forcing with label smoothing, and scoring with SacreBLEU."""
 
 import logging
 import os
@@ -40,7 +40,7 @@ def score_translations(
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Returns BLEU (Papineni et al. 2002) and chrF (Popovic 2015), from 0 to 100, and SacreBLEU's signature of each.
 
-    Each translation has one reference; SacreBLEU (Post 2018) tokenizes both alike (13a), and case counts.
+    Each translation has one reference; SacreBLEU (Post 2018) tokenizes both with 13a, case-sensitively.
     """
     scores, signatures = {}, {}
     for name, metric in zip(SCORES, (BLEU(), CHRF()), strict=True):
@@ -60,13 +60,13 @@ def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
 
 
 def count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
-    """Returns the tokens of each text, its end token included."""
+    """Returns the number of tokens of each text, including the end token."""
     parts = (texts[start : start + 1000] for start in range(0, len(texts), 1000))
     return np.array([len(ids) for part in parts for ids in tokenizer(part, verbose=False)["input_ids"]], dtype=np.int64)
 
 
 def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, data: str) -> Dataset:
-    """Returns the pairs of at most `max_length` tokens a side, with a column `length`, those of the longer side."""
+    """Returns the pairs with at most `max_length` tokens per side; the column `length` is that of the longer side."""
     lengths = np.maximum(*(count_tokens(tokenizer, rows[side][:]) for side in SIDES))
     kept = np.flatnonzero(lengths <= max_length)
     if len(kept) < len(rows):
@@ -74,7 +74,7 @@ def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
         too_long = f"{len(lines)} of {len(rows)} pairs of {data} have a side of more than {max_length} tokens"
         if not len(kept):
             raise DataError(f"{too_long}: all of them; raise data.max_length.")
-        logger.warning("Warning: %s and are not trained on: %s.", too_long, name_lines(lines))
+        logger.warning("Warning: %s and are left out of training: %s.", too_long, name_lines(lines))
         rows = rows.select(kept).flatten_indices(keep_in_memory=True)
     return rows.add_column("length", lengths[kept].tolist())
 
@@ -101,7 +101,7 @@ def translate_batch(
     scores: bool = False,
     **generate_arguments: Any,
 ) -> list[tuple[str, TextScores | None]]:
-    """Returns translations of a few texts, each in one line, and their scores, `None` unless asked for."""
+    """Returns translations of a few texts, each on one line, and their scores (`None` unless requested)."""
     inputs = tokenizer(list(texts), padding=True, return_tensors="pt").to(model.device)
     with torch.inference_mode():
         ids = cast(WordGenerationMixin, model).generate(**inputs, **generate_arguments)
@@ -120,14 +120,14 @@ def translate_rows(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> list[str]:
-    """Translates the source of every row, in the order of the rows; batches have sources of similar length."""
+    """Translates the source of every row, in order; batches have sources of similar length."""
     sources, longest = rows["source"][:], tokenizer.model_max_length
     lengths = count_tokens(tokenizer, sources)
     if (lengths > longest).any():
         lines = np.array(rows["line"][:])[lengths > longest].tolist()
         raise DataError(
-            f"{len(lines)} of {len(rows)} sources of {data} have more than {longest} tokens, the most that this model "
-            f"translates: {name_lines(lines)}; leave them out, or train with a larger data.max_length."
+            f"{len(lines)} of {len(rows)} sources of {data} have more than {longest} tokens, the model's maximum: "
+            f"{name_lines(lines)}; leave them out, or train with a larger data.max_length."
         )
     order = np.argsort(-lengths, kind="stable")
 
@@ -140,7 +140,7 @@ def translate_rows(
 
 
 def draw_sources(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Draws sources `(rows, tokens)` without padding, for the audit."""
+    """Draws random sources `(rows, tokens)` without padding, for the audit."""
     words = torch.randint(0, config.vocab_size, shape, generator=generator)
     return {"input_ids": words.masked_fill(words == config.pad_token_id, config.bos_token_id)}
 
@@ -149,12 +149,12 @@ class TranslationEvaluation(Evaluation):
     """Translations and their scores."""
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the translations, one a line, whole or not at all."""
+        """Writes the translations, one per line, atomically."""
         write_output(path, "".join(f"{text}\n" for text in self.results))
 
 
 class TranslationTask(Task):
-    """Trains a translator on parallel text by a [`TranslationConfig`]."""
+    """Trains a translator on parallel text from a [`TranslationConfig`]."""
 
     config_class = TranslationConfig
     unit = "pairs"
@@ -194,7 +194,7 @@ class TranslationTask(Task):
         if training.batch_tokens is None:
             return super().sampler(rows)
         if training.drop_last:
-            raise settings.ConfigError("training.drop_last goes with training.batch_tokens=null only.")
+            raise settings.ConfigError("training.drop_last needs training.batch_tokens=null.")
         return partial(TokenSampler, rows["length"][:], training.batch_tokens, seed=training.seed)
 
     def collator(self, processor: Any) -> Callable[[list], dict]:
@@ -222,7 +222,7 @@ class TranslationTask(Task):
 
 
 def collate_pairs(tokenizer: PreTrainedTokenizerBase, rows: Sequence[dict]) -> dict[str, torch.Tensor]:
-    """Makes a batch of pairs: `input_ids` and `attention_mask` `(B, S)`, `labels` `(B, T)`, -100 at padding."""
+    """Makes a batch of pairs: `input_ids` and `attention_mask` `(B, S)`, and `labels` `(B, T)` with -100 at padding."""
     sources, targets = (tokenizer([row[side] for row in rows])["input_ids"] for side in SIDES)
     sources = [torch.tensor(tokens) for tokens in sources]
     labels = [torch.tensor(tokens) for tokens in targets]

@@ -1,4 +1,4 @@
-"""The training loop, for the model of any task with any objective, on one process or several, resumable bit-exactly."""
+"""The training loop for models of any task and any objective, in one process or several; resuming is bit-exact."""
 
 from lazy_loader import attach_stub
 

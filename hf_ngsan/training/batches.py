@@ -1,4 +1,4 @@
-"""Batches of rows: those of an epoch, cut into updates and micro-batches, and work split among processes.
+"""Splits the rows of an epoch into updates and micro-batches, and work among processes.
 
 An update of 50 rows on 2 processes with 2 accumulation steps has 25 rows per process, in micro-batches of 12 and 13.
 """
@@ -23,7 +23,7 @@ from .config import TrainingSettings
 
 
 class MicroBatch(NamedTuple):
-    """A part of one process's share of a global batch; without a share, a filler of 0 rows and weight 0."""
+    """A part of a process's share of a global batch; a filler for an empty share has 0 rows and weight 0."""
 
     inputs: dict
     num_rows: int
@@ -35,7 +35,7 @@ class MicroBatch(NamedTuple):
 
 
 def batches_of_rows(rows: Sequence, settings: TrainingSettings) -> Callable[..., EpochSampler]:
-    """Returns a function of `epoch`, `num_processes` and `process_index` that makes the batches of an epoch."""
+    """Returns a function of `epoch`, `num_processes` and `process_index` that returns the batches of an epoch."""
     options: Any = {"seed": settings.seed, "drop_last": settings.drop_last, "window": shuffle_buffer_of(rows)}
     return partial(EpochSampler, len(rows), settings.batch_size, **options)
 
@@ -47,9 +47,9 @@ def take(rows: Sequence, indices: Iterable[int]) -> list[dict]:
 
 
 class UpdateBatches(Dataset):
-    """Item i holds the micro-batches, `num_parts` at most, of this process's `shares[i]` of the rows of update i.
+    """Dataset of updates: item i has at most `num_parts` micro-batches with the rows `shares[i]` of this process.
 
-    An error of a row is the item: a process that loads items would turn a raised one into a traceback.
+    If a row raises an error, the item is that error; a loader process would turn a raised error into a traceback.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class UpdateBatches(Dataset):
 
 
 class FeatureCache:
-    """The visual inputs of all training rows on a device, from which batches of captions take theirs by `row_index`.
+    """Keeps the visual inputs of all training rows on a device; batches select theirs by `row_index`.
 
-    Rows have features of a fixed content; a batch has as many visual tokens as its longest row, as without the cache.
+    The features of a row do not change. As without the cache, a batch has as many visual tokens as its longest row.
     """
 
-    SHARE = 0.25  # of the free memory of a GPU
+    SHARE = 0.25  # share of the free GPU memory
 
     def __init__(self, rows: Sequence, device: torch.device) -> None:
         padded = pad_visual_inputs(**visual_arguments(take(with_whole_arrays(rows), range(len(rows)))))
@@ -95,7 +95,7 @@ class FeatureCache:
 
     @classmethod
     def of(cls, setting: str, rows: Any, collator: Any, device: torch.device) -> "FeatureCache | None":
-        """Returns the cache of a training, and leaves features to it; None if the setting or the rows have none."""
+        """Returns the cache of a training run, which then provides the features; None if unused or not possible."""
         if setting == "false" or not isinstance(getattr(collator, "processor", None), CaptioningProcessor):
             return None
         if collator.augment or not collator.with_images or (first := rows[0].get("visual_features")) is None:
@@ -116,7 +116,7 @@ class FeatureCache:
 
 
 def split_evenly(items: list, num_parts: int) -> list[list]:
-    """Cuts a list into at most `num_parts` consecutive parts, none empty, that differ by one item at most."""
+    """Splits a list into at most `num_parts` consecutive, non-empty parts; their sizes differ by at most one."""
     num_parts = min(num_parts, len(items))
     bounds = [len(items) * part // num_parts for part in range(num_parts + 1)] if num_parts else [0]
     return [items[start:end] for start, end in pairwise(bounds)]
@@ -135,7 +135,7 @@ def update_loader(
 
 
 def gather_rows(accelerator: Accelerator, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Returns the tensors `(n, ...)` of all processes as one, without a graph, and the place in it of this one's."""
+    """Concatenates the tensors `(n, ...)` of all processes, without graph; also returns the index of this process's."""
     if accelerator.num_processes == 1:
         return tensor.detach(), 0
     sizes = accelerator.gather(torch.tensor([len(tensor)], device=tensor.device)).tolist()
@@ -151,9 +151,9 @@ def map_sharded(
     accelerator: Accelerator | None = None,
     description: str = "evaluating",
 ) -> list:
-    """Returns the results of all items in their order, in every process; the processes take batches in turn.
+    """Returns the results of all items in order, in every process; the processes take turns with batches.
 
-    The work returns one result for each index of a range of `batch_size` or fewer.
+    `work` returns one result for each index of a range of at most `batch_size`.
     """
     num_processes = accelerator.num_processes if accelerator else 1
     process_index = accelerator.process_index if accelerator else 0

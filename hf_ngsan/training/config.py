@@ -7,8 +7,8 @@ training:
 with_lora: {training.learning_rate: 1.0e-4}
 ```
 
-The section `with_lora` has values for the case that adapters are trained (`lora.rank` is set), unless an override, or a
-file that names this one as its `base`, sets the key.
+The values in the section `with_lora` apply if adapters are trained (`lora.rank` is set), unless an override, or a file
+that has this one as its `base`, sets the key.
 """
 
 import dataclasses
@@ -38,11 +38,11 @@ LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.
 
 
 class ConfigError(ValueError):
-    """A training config that cannot be used; the message names the file and the key and says what to do."""
+    """A training config that cannot be used; the message names the file, the key and a remedy."""
 
 
 def setting(default: Any, help: str, *, free_on_resume: bool = False, **bounds: Any) -> Any:
-    """Returns a key of a training config: default, explanation, and whether a resumed run may change it.
+    """Defines a key of a training config: default, help text, and whether a resumed run may change it.
 
     Bounds are `choices`, `minimum`, `maximum` and `below`.
     """
@@ -51,14 +51,14 @@ def setting(default: Any, help: str, *, free_on_resume: bool = False, **bounds: 
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Rows for training and evaluation."""
+    """The dataset for training and evaluation."""
 
     spec: str = setting("scenes", "dataset; hf-ngsan datasets lists the kinds of datasets")
-    train_split: str = setting("train", "split that is trained on")
+    train_split: str = setting("train", "training split")
     validation_split: str | None = setting(
-        "validation", "chooses the best model; a tenth of train if absent; null = none"
+        "validation", "split for choosing the best model; a tenth of train if absent; null = none"
     )
-    limit: int | None = setting(None, "rows used of each split, the first ones; null = all", minimum=1)
+    limit: int | None = setting(None, "number of rows used from each split, the first ones; null = all", minimum=1)
     num_workers: int = setting(0, "processes that prepare batches; 0 = the main one", minimum=0, free_on_resume=True)
 
 
@@ -68,16 +68,16 @@ class ScheduleSettings:
 
     epochs: int = setting(15, "passes over the training split", minimum=1, free_on_resume=True)
     early_stopping_patience: int | None = setting(
-        None, "evaluations without a new best that end the stage; null = never", minimum=1, free_on_resume=True
+        None, "evaluations without improvement before the stage stops; null = never", minimum=1, free_on_resume=True
     )
     learning_rate: float = setting(3e-4, "peak learning rate of Adam", minimum=0.0, free_on_resume=True)
-    schedule: str = setting("step", "step, cosine, inverse_sqrt or constant, after the warm-up", choices=SCHEDULES)
+    schedule: str = setting("step", "step, cosine, inverse_sqrt or constant, after warm-up", choices=SCHEDULES)
     warmup_epochs: int = setting(3, "epoch t has learning_rate * min(t / warmup_epochs, 1)", minimum=0)
     warmup_updates: int | None = setting(None, "inverse_sqrt: updates to the peak; null = by warmup_epochs", minimum=1)
     decay_start: int = setting(6, "step schedule: last epoch before the first decay", minimum=0)
-    decay_every: int = setting(3, "step schedule: epochs from one decay to the next", minimum=1)
-    decay_factor: float = setting(0.5, "step schedule: factor of one decay", minimum=0.0)
-    max_decays: int | None = setting(None, "step schedule: decays at most; null = any number", minimum=0)
+    decay_every: int = setting(3, "step schedule: epochs between decays", minimum=1)
+    decay_factor: float = setting(0.5, "step schedule: factor of a decay", minimum=0.0)
+    max_decays: int | None = setting(None, "step schedule: maximal number of decays; null = any number", minimum=0)
 
 
 @dataclass(frozen=True)
@@ -85,32 +85,32 @@ class TrainingSettings(ScheduleSettings):
     """Optimization, saving and logging."""
 
     output_dir: str | None = setting(None, "folder of the run; null = runs/NAME-OF-THE-YAML", free_on_resume=True)
-    seed: int = setting(0, "seed of weights, order of rows, random choices and dropout", minimum=0, maximum=MAX_INTEGER)
-    batch_size: int = setting(50, "rows per update, all processes and accumulation steps together", minimum=1)
-    drop_last: bool = setting(False, "leave out the last batch of an epoch if it is not full")
-    gradient_accumulation_steps: int = setting(1, "parts of a batch, to save memory", minimum=1, free_on_resume=True)
-    freeze: tuple[str, ...] = setting((), "modules, parameters, or patterns like *.bias that are not trained")
-    vision_learning_rate: float | None = setting(None, "peak of a vision encoder; null = learning_rate", minimum=0.0)
-    adam_betas: tuple[float, float] = setting((0.9, 0.98), "decay of Adam's two averages")
+    seed: int = setting(0, "seed of weights, row order, sampling and dropout", minimum=0, maximum=MAX_INTEGER)
+    batch_size: int = setting(50, "rows per update, over all processes and accumulation steps", minimum=1)
+    drop_last: bool = setting(False, "drop the last batch of an epoch if it is incomplete")
+    gradient_accumulation_steps: int = setting(1, "micro-batches per batch", minimum=1, free_on_resume=True)
+    freeze: tuple[str, ...] = setting((), "modules, parameters or patterns like *.bias to freeze")
+    vision_learning_rate: float | None = setting(None, "peak for a vision encoder; null = learning_rate", minimum=0.0)
+    adam_betas: tuple[float, float] = setting((0.9, 0.98), "betas of Adam")
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", minimum=0.0)
-    weight_decay: float = setting(0.0, "decoupled weight decay, of norms and biases too", minimum=0.0)
+    weight_decay: float = setting(0.0, "decoupled weight decay, also for norms and biases", minimum=0.0)
     max_grad_norm: float | None = setting(
-        None, "gradients are clipped to it; null = no", minimum=0, free_on_resume=True
+        None, "clip gradients to this norm; null disables it", minimum=0, free_on_resume=True
     )
-    ema_decay: float = setting(0.0, "average of the weights that is evaluated and saved; 0 = off", minimum=0, below=1)
+    ema_decay: float = setting(0.0, "decay of the evaluated and saved weight average; 0 = off", minimum=0, below=1)
     mixed_precision: str | None = setting(
-        None, "fp16, bf16, auto = bf16 where the device computes in it, null = none", choices=("fp16", "bf16", "auto")
+        None, "fp16, bf16, auto = bf16 if the device supports it, null = none", choices=("fp16", "bf16", "auto")
     )
-    compile: str = setting("false", "torch.compile the training step; auto = on a GPU", choices=SWITCH)
+    compile: str = setting("false", "use torch.compile for the training step; auto = on a GPU", choices=SWITCH)
     cache_on_device: str = setting(
-        "false", "features go to the device once; auto = to a GPU with room", choices=SWITCH, free_on_resume=True
+        "false", "keep all features on the device; auto = on a GPU with room", choices=SWITCH, free_on_resume=True
     )
     num_threads: int | None = setting(None, "CPU threads of each process; null = PyTorch decides", minimum=1)
     save_every_steps: int | None = setting(
-        None, "updates between checkpoints, beside those of epochs; null = none", minimum=1, free_on_resume=True
+        None, "updates between additional checkpoints within an epoch; null = none", minimum=1, free_on_resume=True
     )
-    keep_checkpoints: int = setting(2, "resumable checkpoints kept; older ones go", minimum=1, free_on_resume=True)
-    log_every: int = setting(50, "updates between two points in the tracker", minimum=1, free_on_resume=True)
+    keep_checkpoints: int = setting(2, "checkpoints to keep; older ones are deleted", minimum=1, free_on_resume=True)
+    log_every: int = setting(50, "updates between two tracker entries", minimum=1, free_on_resume=True)
     tracker: str | None = setting("tensorboard", "a tracker of Accelerate; null = none", free_on_resume=True)
 
 
@@ -119,64 +119,66 @@ class EvaluationSettings:
     """Evaluation and the choice of the best model."""
 
     every_epochs: int = setting(1, "epochs between evaluations; the last one is always evaluated", minimum=1)
-    metric: str = setting("loss", "score of the validation split that chooses the best model")
-    batch_size: int = setting(64, "rows evaluated together in one process", minimum=1, free_on_resume=True)
+    metric: str = setting("loss", "validation score that chooses the best model")
+    batch_size: int = setting(64, "batch size of the evaluation, per process", minimum=1, free_on_resume=True)
 
 
 @dataclass(frozen=True)
 class LoraSettings:
     """Low-rank adapters (Hu et al. 2022) for models of transformers: W becomes W + alpha / rank * B A."""
 
-    rank: int | None = setting(None, "rows of A; null = no adapters, the weights themselves are trained", minimum=1)
-    alpha: float = setting(16.0, "scale of the adapters, divided by rank", minimum=0.0)
-    dropout: float = setting(0.0, "dropout of the inputs of A", minimum=0.0, below=1.0)
-    target_modules: tuple[str, ...] = setting((), "ends of the names of linear layers; [] = all but the output layer")
+    rank: int | None = setting(None, "rank; null = no adapters, all weights are trained", minimum=1)
+    alpha: float = setting(16.0, "scale of the adapters is alpha / rank", minimum=0.0)
+    dropout: float = setting(0.0, "dropout of the adapters' inputs", minimum=0.0, below=1.0)
+    target_modules: tuple[str, ...] = setting((), "suffixes of names of linear layers; [] = all but the output layer")
 
 
 @dataclass(frozen=True)
 class DistillationSettings(ScheduleSettings):
-    """Settings of the stage `distill`; section `training` has the batch and the teachers."""
+    """Settings of the stage `distill`; the section `training` has the batch size and the teachers."""
 
-    images: str | None = setting(None, "dataset of the training images, captions or not; null = data.spec")
-    samples_per_image: int = setting(5, "captions drawn for each image", minimum=1)
-    temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
-    max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
+    images: str | None = setting(None, "dataset of the training images, with or without captions; null = data.spec")
+    samples_per_image: int = setting(5, "captions sampled per image", minimum=1)
+    temperature: float = setting(1.0, "temperature of sampling", minimum=1e-3)
+    max_new_tokens: int = setting(20, "maximal tokens of a sample, including the end token", minimum=1)
 
 
 @dataclass(frozen=True)
 class SelfCriticalSettings(ScheduleSettings):
-    """Settings of the stage `scst`: how captions are drawn, rewarded and compared; section `training` has the batch."""
+    """Settings of the stage `scst`: sampling, rewards and baseline; the section `training` has the batch size."""
 
-    decoding: str = setting("sample", "how captions are drawn: sample or beam", choices=("sample", "beam"))
-    samples_per_image: int = setting(5, "captions drawn for each image; the width of the beam search", minimum=1)
-    temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
-    top_p: float = setting(1.0, "sampling keeps the likeliest words with this probability; 1 = all", minimum=1e-3)
-    max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
+    decoding: str = setting("sample", "decoding of captions: sample or beam", choices=("sample", "beam"))
+    samples_per_image: int = setting(5, "captions per image; with beam search, the number of beams", minimum=1)
+    temperature: float = setting(1.0, "temperature of sampling", minimum=1e-3)
+    top_p: float = setting(1.0, "nucleus sampling: probability mass of the kept words; 1 = all", minimum=1e-3)
+    max_new_tokens: int = setting(20, "maximal tokens of a sample, including the end token", minimum=1)
     baseline: str = setting(
-        "leave_one_out", "a reward: greedy, mean or leave_one_out", choices=("greedy", "mean", "leave_one_out")
+        "leave_one_out", "reward baseline: greedy, mean or leave_one_out", choices=("greedy", "mean", "leave_one_out")
     )
-    dropout: bool = setting(False, "log-probabilities are taken with dropout; captions are drawn without it")
-    freeze_encoder: bool = setting(False, "only the decoder is trained, which is faster")
+    dropout: bool = setting(False, "use dropout for log-probabilities; sampling never uses it")
+    freeze_encoder: bool = setting(False, "train the decoder only, which is faster")
     cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
-    bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
+    bleu_4_weight: float = setting(0.0, "weight of sentence BLEU-4 (0 to 1) in the reward", minimum=0.0)
     meteor_weight: float = setting(0.0, "weight of METEOR (0 to 1) in the reward; needs the extra eval", minimum=0.0)
-    clip_score_model: str | None = setting(None, "dual encoder whose CLIPScore (0 to 2.5) is a reward; null = none")
-    clip_score_weight: float = setting(1.0, "weight of that CLIPScore in the reward", minimum=0.0)
-    end_token_in_reward: bool = setting(True, "the end token is a word in CIDEr-D, BLEU-4 and document frequencies")
-    bad_ending_penalty: float = setting(0.0, "off the reward of an ending like 'a' or 'of', or of none", minimum=0.0)
+    clip_score_model: str | None = setting(None, "dual encoder for a CLIPScore reward (0 to 2.5); null = none")
+    clip_score_weight: float = setting(1.0, "weight of CLIPScore in the reward", minimum=0.0)
+    end_token_in_reward: bool = setting(True, "count the end token in CIDEr-D, BLEU-4 and document frequencies")
+    bad_ending_penalty: float = setting(
+        0.0, "penalty for captions that end with 'a' or 'of', or do not end", minimum=0.0
+    )
     reward_function: str | None = setting(None, "package.module:function of (captions, references); null = none")
-    reward_function_weight: float = setting(1.0, "weight of that function in the reward")
+    reward_function_weight: float = setting(1.0, "weight of the function in the reward")
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """A training config: everything that a training run depends on.
+    """A training config: all settings of a training run.
 
-    A task subclasses it, with its own settings classes or defaults for the sections, and with sections of its own.
+    Each task has a subclass with its settings classes, defaults and additional sections.
 
     Attributes:
-        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
-            configuration fields to change in it.
+        model: `model_type` and fields of its configuration; or `init_from`, the folder of a trained model, and
+            configuration fields to change.
         data, training, evaluation, lora: the other sections.
     """
 
@@ -196,13 +198,13 @@ class TrainingConfig:
 
     @classmethod
     def sections(cls) -> dict[str, type]:
-        """Returns the settings classes of all sections but `model`."""
+        """Returns the settings classes of all sections except `model`."""
         kinds = typing.get_type_hints(cls)
         return {entry.name: kinds[entry.name] for entry in dataclasses.fields(cls) if entry.name != "model"}
 
     @classmethod
     def from_dict(cls, sections: Mapping, where: str = "the training config") -> Self:
-        """Returns the training config of nested mappings; a ConfigError names a wrong section, key or value."""
+        """Makes a training config from nested mappings; raises a ConfigError for a wrong section, key or value."""
         kinds = cls.sections()
         for name in sections:
             if name not in kinds and name != "model":
@@ -223,7 +225,7 @@ class TrainingConfig:
         return Path(os.path.expanduser(self.training.output_dir or "runs/model"))
 
     def changes_that_break_resuming(self, new: Self) -> list[str]:
-        """Returns the changed keys that a resumed run may not change; `epochs` is one of a cosine schedule only."""
+        """Returns the changed keys that prevent resuming; `epochs` is one of them only for a cosine schedule."""
         keys = sorted({*self.model, *new.model})
         changed = [f"model.{key}" for key in keys if self.model.get(key) != new.model.get(key)]
         for section, kind in self.sections().items():
@@ -281,7 +283,7 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
 
 
 def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> str:
-    """Returns the end of a message about an unknown name: the most similar valid name, or all."""
+    """Returns the end of a message about an unknown name: the most similar valid name, or all valid names."""
     prefix, valid = f"{section}." if section else "", list(valid)
     close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
     return f"; did you mean {prefix}{close[0]}?" if close else f"; valid are {', '.join(map(prefix.__add__, valid))}."
@@ -293,14 +295,14 @@ def load_training_config(
     """Reads a training config.
 
     Args:
-        path: a YAML file, or the name of a packaged one. A key `base: OTHER.yaml` names another, relative to this file
-            or packaged, whose settings apply where this file has none.
-        overrides: texts like `training.epochs=3`, with the value in YAML.
+        path: a YAML file, or the name of a packaged one. The key `base: OTHER.yaml` names another file (relative to
+            this one) or a packaged one; its settings are the defaults.
+        overrides: texts like `training.epochs=3`; the value is YAML.
         config_class_of: returns the config class for the section `model`.
 
     Raises:
         FileNotFoundError: the file or its base does not exist.
-        ConfigError: not YAML, unknown key, or a value of the wrong type; the message names the file and the key.
+        ConfigError: invalid YAML, an unknown key, or a value of the wrong type; the message names file and key.
     """
     path = find_config(path)
     sections = read_with_base(path)
@@ -323,10 +325,10 @@ def load_training_config(
 
 
 def read_with_base(path: Path) -> dict:
-    """Returns the sections of a file, those of its `base` where it has none."""
+    """Returns the sections of a file, merged with those of its `base`."""
     sections = read_yaml(path.read_bytes(), str(path)) or {}
     base = sections.pop("base", None)
-    sections = {name: {} if values is None else values for name, values in sections.items()}  # a section without keys
+    sections = {name: {} if values is None else values for name, values in sections.items()}  # an empty section
     for name, values in sections.items():
         if not isinstance(values, dict):
             raise ConfigError(f"{path}: section {name} must be a mapping of keys to values, not {values!r}.")
@@ -345,7 +347,7 @@ def read_with_base(path: Path) -> dict:
 
 
 def read_yaml(text: str | bytes, where: str) -> Any:
-    """Returns the value of YAML text; a ConfigError begins with `where` and has the line."""
+    """Parses YAML text; raises a ConfigError with `where` and the line."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
@@ -364,7 +366,7 @@ def parse_override(text: str) -> tuple[str, str, Any]:
 
 
 def save_training_config(config: TrainingConfig, path: str | os.PathLike) -> None:
-    """Writes a training config as commented YAML, which [`load_training_config`] reads."""
+    """Writes a training config as commented YAML for [`load_training_config`]."""
     model = yaml.safe_dump({"model": config.model}, sort_keys=False, width=float("inf"))
     lines = [RUN_HEADER, model.removesuffix("\n")]
     for section, kind in config.sections().items():

@@ -1,4 +1,4 @@
-"""The training loop: one for every model and objective, on one process or several, resumable bit-exactly."""
+"""The training loop for every model and objective, in one process or several; resuming is bit-exact."""
 
 import json
 import logging
@@ -45,18 +45,18 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingDivergedError(ValueError):
-    """The loss, or the score at the end, is infinite or not a number; the message has the epoch and a remedy."""
+    """The loss or the final score is infinite or not a number; the message has the epoch and a remedy."""
 
-    exit_code = 1  # no argument is wrong by itself
+    exit_code = 1  # the arguments themselves are valid
 
 
 class TrainingLoop:
     """Trains a model epoch by epoch; evaluates, saves and stops according to the training config.
 
     The random states of an update (Python, NumPy, PyTorch) are a function of the seed, the number of the update and the
-    process; a batch is a function of the seed, the epoch and the rows. A run that was killed and resumed therefore
-    computes the same numbers as one that was not. With dropout, runs on one process and on several have different
-    masks; without it they agree up to the rounding of sums. The model is moved to the accelerator's device and wrapped.
+    process; a batch is a function of the seed, the epoch and the rows. A killed and resumed run therefore computes the
+    same numbers as an uninterrupted one. With dropout, the masks depend on the number of processes; without dropout,
+    results agree up to the rounding of sums. The model is moved to the accelerator's device and wrapped.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TrainingLoop:
         self.config, self.settings = task.config, task.config.training
         self.greater_is_better, self.unit = task.greater_is_better, task.unit
         self.stages = task.stages(model, processor, rows)
-        freeze(model, self.settings.freeze)  # after all that a task does
+        freeze(model, self.settings.freeze)  # after all changes by the task
         self.collator, self.cache = task.collator(processor), cast(FeatureCache | None, None)
         self.data_identity = task.identity(model, processor, rows)
         self.make_sampler = task.sampler(rows)
@@ -85,7 +85,7 @@ class TrainingLoop:
             size = self.settings.batch_size
             raise ConfigError(f"training.drop_last leaves no batch: batch_size is {size}, of {len(rows)} {self.unit}.")
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
-        # Processes would wait for the gradients of weights that the loss does not depend on, as some of a backbone.
+        # Processes would wait for gradients of weights that do not affect the loss, such as some of a backbone.
         if is_guest(model.config) or trained_weights_of_vision(model) or any(stage.prepare for stage in self.stages):
             accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
@@ -98,12 +98,12 @@ class TrainingLoop:
         self.prepare_stage()
 
     def use_rows(self, rows: Dataset, validation_rows: Dataset | None) -> None:
-        """Trains on other rows from now on, whose features go to the device if the training config says so."""
+        """Switches to other training rows; their features are kept on the device if the training config requests it."""
         self.rows, self.validation_rows, self.collator = rows, validation_rows, self.task.collator(self.processor)
         self.cache = FeatureCache.of(self.settings.cache_on_device, rows, self.collator, self.accelerator.device)
 
     def prepare_stage(self) -> None:
-        """Freezes weights that the stage does not train; those that the optimizer lacks stay frozen."""
+        """Freezes weights that the stage does not train; weights that are not in the optimizer stay frozen."""
         if self.stage.prepare is not None:
             self.stage.prepare(self.bare_model)
             trained = {weight for group in self.optimizer.param_groups for weight in group["params"]}
@@ -111,15 +111,15 @@ class TrainingLoop:
                 weight.requires_grad_(False)
 
     def resume(self, is_asked: bool = True) -> bool:
-        """Goes back to the newest intact checkpoint if the main process asks for it; False if the run has none."""
+        """Loads the newest intact checkpoint if requested in the main process; returns False if there is none."""
         chosen = [self.checkpoints.newest_intact() if is_asked and self.accelerator.is_main_process else None]
-        [folder] = broadcast_object_list(chosen)  # from the main process, which alone holds the folder's lock
+        [folder] = broadcast_object_list(chosen)  # from the main process, because only it has the lock of the folder
         if folder is None:
             return False
         self.progress = read_checkpoint(folder, self.data_identity, self.trained_objects())
         self.prepare_stage()
         if self.accelerator.is_main_process:
-            self.checkpoints.remove_older(folder)  # if the run was killed before it removed them
+            self.checkpoints.remove_older(folder)  # a kill may have left them
         logger.info("Resuming from %s: epoch %d, update %d.", folder, self.progress.epoch + 1, self.progress.step)
         return True
 
@@ -128,11 +128,11 @@ class TrainingLoop:
         if self.progress.step == 0:
             self.model.eval()
             if "init_from" in self.config.model and self.validation_rows is not None:
-                scores = self.scores()  # the initial trained model is the best one until another is better
+                scores = self.scores()  # the initial trained model is the best until another is better
                 self.keep_if_best(0, scores)
                 logger.info("Before this training: %s %.4f.", self.task.metric, scores[self.task.metric])
             self.task.begin(self.bare_model, self.processor, self.rows)
-            broadcast([weight.data for weight in self.bare_model.parameters()])  # GPUs round otherwise
+            broadcast([weight.data for weight in self.bare_model.parameters()])  # GPUs may round differently
         self.start_clock()
         while not self.is_finished():
             if self.stage_is_over():
@@ -160,7 +160,7 @@ class TrainingLoop:
         return patience is not None and self.progress.evaluations_since_best >= patience
 
     def begin_next_stage(self) -> None:
-        """Goes back to the best weights so far, with a new optimizer."""
+        """Continues from the best weights so far, with a new optimizer."""
         progress, start = self.progress, self.keep_start_of_next_stage()
         with without_progress_bars():
             load_weights(self.bare_model, start)
@@ -169,13 +169,13 @@ class TrainingLoop:
             self.average.restart()
         progress.stage, progress.stage_epoch, progress.evaluations_since_best = progress.stage + 1, 0, 0
         self.prepare_stage()
-        logger.info("The stage %s begins with the model in %s.", self.stage.name, start)
+        logger.info("The stage %s starts from the model in %s.", self.stage.name, start)
         self.start_clock()
 
     def keep_start_of_next_stage(self) -> Path:
-        """Returns the folder of the finished stage's best model, written once: in the next stage `best` may improve.
+        """Returns the folder of the finished stage's best model. It is a copy: in the next stage, `best` may improve.
 
-        It is written again if it comes from other losses: an earlier run, whose checkpoints were deleted, wrote it.
+        The copy is written again if its losses differ, because an earlier run with deleted checkpoints wrote it.
         """
         folder = self.output_dir / self.stage.name
         best = self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
@@ -194,7 +194,7 @@ class TrainingLoop:
         self.started_at, self.started_from = time.monotonic(), self.progress.step
 
     def train_epoch(self) -> None:
-        """Makes the remaining updates of the current epoch."""
+        """Performs the remaining updates of the current epoch."""
         progress, settings, on_gpu = self.progress, self.settings, self.accelerator.device.type == "cuda"
         if hasattr(self.collator, "set_epoch"):
             self.collator.set_epoch(progress.epoch)
@@ -227,7 +227,7 @@ class TrainingLoop:
         return self.make_sampler(epoch=epoch, num_processes=own.num_processes, process_index=own.process_index)
 
     def update(self, micro_batches: list[MicroBatch]) -> None:
-        """Makes one step of the optimizer on this process's share of a global batch."""
+        """Performs one optimizer step with this process's share of a global batch."""
         progress, accelerator = self.progress, self.accelerator
         seed_everything(self.settings.seed, progress.step, accelerator.process_index)
         step_of_stage = progress.stage_epoch * self.steps_per_epoch + progress.step_in_epoch
@@ -242,7 +242,7 @@ class TrainingLoop:
             if batch.num_rows:
                 weight = weight + self.objective.weight(inputs)
         model = self.compiled if self.objective.can_compile else self.model
-        # gradients are averaged over processes, hence the factor
+        # the factor is needed because gradients are averaged over processes
         scale = accelerator.num_processes / accelerator.reduce(weight, reduction="sum").clamp(min=1)
 
         for index, inputs in enumerate(prepared):
@@ -262,7 +262,7 @@ class TrainingLoop:
             self.average.update(progress.step + 1)
 
     def prepared(self, micro_batches: list[MicroBatch], one_process: bool) -> tuple[list[MicroBatch], list[dict]]:
-        """Returns micro-batches on the device, and the inputs of their losses."""
+        """Returns micro-batches on the device and the inputs of their losses."""
         if self.cache is not None:
             micro_batches = [self.cache.complete(batch, self.objective.needs_row_index) for batch in micro_batches]
         batches = [batch.to(self.accelerator.device) for batch in micro_batches]
@@ -275,13 +275,13 @@ class TrainingLoop:
             self.new_sums[name] = self.new_sums.get(name, 0.0) + value.detach().float()
 
     def gather_sums(self) -> None:
-        """Adds the statistics that all processes have counted since the last call to those of the epoch."""
+        """Adds the statistics of all processes since the last call to those of the epoch."""
         new = gather_object([{name: float(value) for name, value in self.new_sums.items()}])
         self.progress.sums = added([self.progress.sums, *new])
         self.new_sums = {}
 
     def training_summary(self) -> dict[str, float]:
-        """Returns the epoch so far in numbers; raises a TrainingDivergedError if the loss is none."""
+        """Returns the metrics of the epoch so far; raises a TrainingDivergedError if the loss is not a number."""
         sums = self.progress.sums
         summary = self.objective.summary(sums)
         self.check_loss(summary["loss"])
@@ -341,7 +341,7 @@ class TrainingLoop:
 
     @torch.no_grad()
     def check_outputs(self) -> None:
-        """Computes the loss of the last batch again: that of the epoch was computed before the last update."""
+        """Computes the loss of the last batch again, because the epoch's loss was computed before the last update."""
         batches, prepared = self.prepared(self.last_batches, one_process=False)
         sums = []
         with self.accelerator.autocast():
@@ -356,7 +356,7 @@ class TrainingLoop:
             raise TrainingDivergedError(f"The loss became {loss} {self.how_diverged()}")
 
     def check_end(self) -> None:
-        """Raises a TrainingDivergedError if the last score at the end of a run is no number."""
+        """Raises a TrainingDivergedError if the last score of a run is not a number."""
         metric, best = self.task.metric, self.progress.best_epoch
         last = next((entry for entry in reversed(self.progress.history) if metric in entry), None)
         if last is not None and not math.isfinite(last[metric]):
@@ -376,7 +376,7 @@ class TrainingLoop:
         parts += [tqdm.format_interval(entry["seconds"]), f"{self.time_left()} left"]
         logger.info("%s", ", ".join(parts))
         if self.out_of_patience():
-            logger.info("This stage stops early: no better %s since epoch %d.", metric, progress.best_epoch or 0)
+            logger.info("Early stopping of this stage: no better %s since epoch %d.", metric, progress.best_epoch or 0)
         of_stage = [earlier for earlier in progress.history if earlier["stage"] == self.stage.name]
         for warning in self.objective.warnings(of_stage):
             logger.warning("Warning: %s", warning)
@@ -396,7 +396,7 @@ class TrainingLoop:
         self.accelerator.wait_for_everyone()
 
     def check_state(self) -> None:
-        """Checks before it is saved that the state is finite."""
+        """Checks that the state is finite before it is saved."""
         states = [value for state in self.optimizer.state.values() for value in state.values()]
         averages = self.average.tensors.values() if self.average else ()
         tensors = [*self.bare_model.parameters(), *filter(torch.is_tensor, states), *averages]
@@ -405,8 +405,8 @@ class TrainingLoop:
 
     def how_diverged(self) -> str:
         return (
-            f"in epoch {self.progress.epoch + 1}, at update {self.progress.step} or a little before; continue from the "
-            "last checkpoint before with --resume and a lower training.learning_rate, or with training.max_grad_norm."
+            f"in epoch {self.progress.epoch + 1}, at update {self.progress.step} or shortly before; resume from the "
+            "last checkpoint with --resume and a lower training.learning_rate, or with training.max_grad_norm."
         )
 
     def save_checkpoint(self) -> None:
@@ -422,14 +422,14 @@ class TrainingLoop:
         return TrainedObjects(self.bare_model, self.optimizer, self.average, self.accelerator.scaler)
 
     def rows_done(self) -> int:
-        """Returns the approximate number of rows that the current epoch has trained on."""
+        """Returns the approximate number of rows processed in the current epoch."""
         return round(len(self.rows) * self.progress.step_in_epoch / self.steps_per_epoch)
 
     def name_of_epoch(self, number: int) -> str:
         return f"{self.stage.epoch_name} {number}/{self.stage.settings.epochs}"
 
     def time_left(self) -> str:
-        """Returns an estimate for the rest of the stage, evaluations included, as hours, minutes and seconds."""
+        """Returns the estimated remaining time of the stage, including evaluations, as hours, minutes and seconds."""
         steps_done = self.progress.step - self.started_from
         epochs_left = self.stage.settings.epochs - self.progress.stage_epoch
         steps_left = epochs_left * self.steps_per_epoch - self.progress.step_in_epoch
@@ -438,7 +438,7 @@ class TrainingLoop:
 
 @contextmanager
 def full_precision(model: torch.nn.Module) -> Iterator[None]:
-    """Takes the casting `forward` that Accelerate (1.15) sets on a bare model from it inside the `with` block."""
+    """Removes the casting `forward` that Accelerate (1.15) sets on a bare model, inside the `with` block."""
     mixed = model.__dict__.pop("forward", None)
     try:
         yield
@@ -448,7 +448,7 @@ def full_precision(model: torch.nn.Module) -> Iterator[None]:
 
 
 def added(statistics: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Returns the sums of statistics by their names."""
+    """Returns the sums of statistics by name."""
     names = dict.fromkeys(name for part in statistics for name in part)
     return {name: sum(part[name] for part in statistics if name in part) for name in names}
 

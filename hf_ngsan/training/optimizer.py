@@ -1,6 +1,6 @@
-"""What is trained, and how: frozen parts, low-rank adapters, Adam, its learning rates, averaged weights.
+"""Optimization: frozen parts, low-rank adapters, Adam, learning rates and averaged weights.
 
-A learning rate is a pure function of the position in the run, so that a resumed run needs no scheduler state.
+The learning rate is a pure function of the position in the run, so a resumed run needs no scheduler state.
 """
 
 import copy
@@ -25,12 +25,12 @@ from ..loading.models import is_guest, save_model
 from ..models.modeling_base import vision_encoders
 from .config import ConfigError, LoraSettings, ScheduleSettings, TrainingConfig, TrainingSettings
 
-ADAPTER = "default"  # PEFT's name for the only one
+ADAPTER = "default"  # PEFT's name for a single adapter
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 def adapt(model: PreTrainedModel, config: TrainingConfig) -> None:
-    """Adds the adapters of the section `lora`."""
+    """Adds the adapters of the section `lora` to a model."""
     if config.lora.rank is not None:
         if not is_guest(model.config):
             raise ConfigError("lora is for models of transformers; leave the section out.")
@@ -38,7 +38,7 @@ def adapt(model: PreTrainedModel, config: TrainingConfig) -> None:
 
 
 def freeze(model: PreTrainedModel, names: Iterable[str]) -> None:
-    """Stops the training of what `training.freeze` names."""
+    """Freezes the parts named in `training.freeze`."""
     for name in names:
         frozen = [
             parameter
@@ -54,18 +54,18 @@ def freeze(model: PreTrainedModel, names: Iterable[str]) -> None:
 def unknown(name: str, known: Iterable[str]) -> str:
     known = sorted({*known} - {""})
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:5]
-    return f"the model has no part {name!r}; near ones are {', '.join(near)}."
+    return f"the model has no part {name!r}; similar names are {', '.join(near)}."
 
 
 def add_adapters(model: Any, settings: LoraSettings) -> None:
-    """Gives a model of transformers adapters, which are then all that is trained."""
+    """Adds adapters to a model of transformers; only these are then trained."""
     if not is_peft_available():
         raise ConfigError("lora needs PEFT, which is not installed; pip install hf-ngsan[lora].")
     from peft import LoraConfig, inject_adapter_in_model
 
     tied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     linear = [(name, part) for name, part in model.named_modules() if isinstance(part, torch.nn.Linear | Conv1D)]
-    layers = [name for name, part in linear if id(part.weight) not in tied]  # Conv1D is GPT-2's
+    layers = [name for name, part in linear if id(part.weight) not in tied]  # Conv1D is used by GPT-2
     chosen = [layer for layer in layers if model.get_submodule(layer) is not model.get_output_embeddings()]
     if settings.target_modules:
         chosen = []
@@ -79,20 +79,20 @@ def add_adapters(model: Any, settings: LoraSettings) -> None:
     config = LoraConfig(
         **sizes,
         lora_dropout=settings.dropout,
-        target_modules="|".join(map(re.escape, dict.fromkeys(chosen))),  # a list would match more by its ends
+        target_modules="|".join(map(re.escape, dict.fromkeys(chosen))),  # a list would also match suffixes
         base_model_name_or_path=model.name_or_path,
     )
-    inject_adapter_in_model(config, model, ADAPTER)  # transformers 5.24 itself asks for a PEFT that PyPI has not
+    inject_adapter_in_model(config, model, ADAPTER)  # transformers 5.24 itself requires a PEFT that is not on PyPI
 
 
 def adapter_weights(model: Any) -> dict[str, torch.Tensor]:
-    """Returns the weights of adapters by PEFT's names in files, the same tensors as the model's."""
+    """Returns the adapter weights by PEFT's names in files; the tensors are shared with the model."""
     weights = {name: value for name, value in model.state_dict().items() if ".lora_" in name}
     return {f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}": value for name, value in weights.items()}
 
 
 def save_adapted(model: Any, processor: Any, folder: str | os.PathLike) -> None:
-    """Saves a model, with its adapters added to its weights, and its processor; the adapters go into `adapter` too."""
+    """Saves a model with merged adapters, and its processor; the adapters are also saved in `adapter`."""
     if hasattr(model, "peft_config"):
         from peft.tuners.lora import LoraLayer
 
@@ -111,7 +111,7 @@ def save_adapted(model: Any, processor: Any, folder: str | os.PathLike) -> None:
 
 @torch.no_grad()
 def load_weights(model: Any, folder: Path) -> None:
-    """Gives a model the weights of a folder of [`save_adapted`]; where it has adapters, these alone."""
+    """Loads the weights in a folder of [`save_adapted`] into a model; if it has adapters, loads only these."""
     if hasattr(model, "peft_config"):  # has adapters
         copy_into(adapter_weights(model), load_file(folder / "adapter" / ADAPTER_WEIGHTS))
     else:
@@ -119,14 +119,14 @@ def load_weights(model: Any, folder: Path) -> None:
 
 
 def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bool) -> torch.optim.Optimizer:
-    """Returns Adam over the weights that are not frozen; `rate_factor` of a group multiplies the learning rate.
+    """Returns Adam for the weights that are not frozen; `rate_factor` of a group multiplies the learning rate.
 
-    All weights decay: the releases that have a decay, such as BLIP's, do so, and the packaged models were trained so.
-    Transformers' `Trainer` leaves norms and biases out.
+    Weight decay applies to all weights, as in the releases that use it, such as BLIP, and in the training of the
+    packaged models. Transformers' `Trainer` excludes norms and biases.
     """
     of_vision, vision_rate = trained_weights_of_vision(model), settings.vision_learning_rate
     if vision_rate is not None and not of_vision:
-        raise ConfigError("training.vision_learning_rate is for a vision encoder with frozen: false; leave it out.")
+        raise ConfigError("training.vision_learning_rate needs a vision encoder with frozen: false; leave it out.")
     of_text: set[torch.nn.Parameter] = set()
     text_rate, encoder = getattr(settings, "text_learning_rate", None), getattr(model, "text", None)
     if text_rate is not None and isinstance(encoder, torch.nn.Module):
@@ -150,12 +150,12 @@ def trained_weights_of_vision(model: torch.nn.Module) -> set[torch.nn.Parameter]
 def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
     """Returns the learning rate of an update.
 
-    Guo et al. 2020, section 5.1, is the default: with the epoch t counted from 1, min(t * 1e-4, 3e-4), after 6 epochs
-    halved every 3 epochs. The paper does not say when it is halved first: here in epoch 7 (`decay_start` + 1).
+    The default is section 5.1 of Guo et al. 2020: min(t * 1e-4, 3e-4) in epoch t, counted from 1, and halved every 3
+    epochs after 6 epochs. The paper does not define the first halving; here it is in epoch 7 (`decay_start` + 1).
 
-    The number `step` of an update counts from 0 in the stage. `cosine` warms up and decays with each update, to 0 at
-    the end of `epochs`; so does `inverse_sqrt`, after `warmup_updates` with 1 / sqrt(updates) (Vaswani et al. 2017,
-    eq. 3); the others change between epochs only.
+    `step` is the number of an update in the stage, counted from 0. `cosine` warms up and decays with each update, to 0
+    at the end of `epochs`. `inverse_sqrt` also changes with each update and, after `warmup_updates`, decays with
+    1 / sqrt(updates) (Vaswani et al. 2017, eq. 3). The other schedules change between epochs only.
     """
     if settings.schedule == "inverse_sqrt":
         warmup = max(settings.warmup_updates or settings.warmup_epochs * steps_per_epoch, 1)
@@ -179,8 +179,8 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings
 class WeightAverage:
     """Running average `tensors` of every trained weight and every saved floating-point buffer of a model.
 
-    After update n, counted from 1, the average moves by `1 - min(decay, (1 + n) / (10 + n))` towards the weights, so
-    that it soon forgets the random initial weights, as TensorFlow's `ExponentialMovingAverage` does.
+    After update n, counted from 1, the average moves by `1 - min(decay, (1 + n) / (10 + n))` towards the weights. It
+    therefore forgets the random initial weights quickly, like TensorFlow's `ExponentialMovingAverage`.
     """
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
@@ -191,7 +191,7 @@ class WeightAverage:
         self.tensors = {name: tensor.clone() for name, tensor in self.weights.items()}
 
     def restart(self) -> None:
-        """Makes the average the weights as they are."""
+        """Sets the average to the current weights."""
         copy_into(self.tensors, self.weights)
 
     def update(self, num_updates: int) -> None:
@@ -200,7 +200,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Gives the model the averaged weights inside the `with` block, and its own, bit-exactly, after it."""
+        """Uses the averaged weights inside the `with` block, and restores the original weights bit-exactly after it."""
         own = {name: tensor.clone() for name, tensor in self.weights.items()}
         copy_into(self.weights, self.tensors)
         try:

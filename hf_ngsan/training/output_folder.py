@@ -1,6 +1,6 @@
-"""The folder of a training run: its lock, what a new run deletes, and checkpoints from which a run resumes.
+"""The folder of a training run: its lock, its checkpoints, and the deletion of an earlier run.
 
-Of an earlier run, only its own files and folders are deleted; those that somebody put beside them stay.
+Only files and folders of the earlier run are deleted; other files in the folder stay.
 """
 
 import json
@@ -8,7 +8,7 @@ import logging
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -26,26 +26,26 @@ logger = logging.getLogger(__name__)
 
 TRAINING_CONFIG = "training_config.yaml"
 HISTORY = "history.jsonl"
-BEST_SCORES = "best_scores.json"  # in the folder `best`: its epoch, 0 for the initial model, and its scores
-STAGE_FILE = "end_of_stage.json"  # in the folder of a stage's best model: the stage's last update, and losses
+BEST_SCORES = "best_scores.json"  # in the folder `best`: its epoch (0 = the initial model) and its scores
+STAGE_FILE = "end_of_stage.json"  # in the folder of a stage's best model: the stage's last update and its losses
 PROGRESS = "progress.json"
 LOCK = ".lock"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be used; the message names the folder and says what to do."""
+    """A checkpoint that cannot be used; the message names the folder and a remedy."""
 
 
 @dataclass
 class TrainingProgress:
-    """The position of a run: stages, epochs and updates completed, and what they gave."""
+    """The position of a run: completed stages, epochs and updates, and their results."""
 
     stage: int = 0
     stage_epoch: int = 0
     epoch: int = 0
     step_in_epoch: int = 0
     step: int = 0
-    sums: dict[str, float] = field(default_factory=dict)  # statistics of the epoch, of all processes
+    sums: dict[str, float] = field(default_factory=dict)  # statistics of the epoch over all processes
     best_score: float | None = None
     best_epoch: int | None = None  # counted from 1
     evaluations_since_best: int = 0
@@ -53,32 +53,32 @@ class TrainingProgress:
 
 
 class Checkpoints:
-    """The folder of a run's checkpoints, one folder `step-N` each, of which the newest are kept."""
+    """The checkpoints of a run, in folders `step-N`; only the newest are kept."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder, keep
 
     def all(self) -> list[Path]:
-        """Returns every checkpoint, the oldest first."""
+        """Returns all checkpoints, the oldest first."""
         names = {path.name.removeprefix(folders.REPLACED_PREFIX) for path in self.folder.glob("*step-*")}
         return [folders.find_folder(self.folder / name) for name in sorted(names) if name.startswith("step-")]
 
     def save(self, step: int, write: Callable[[Path], None]) -> None:
-        """Adds the checkpoint of an update, then removes old ones."""
+        """Adds the checkpoint of an update, then removes old checkpoints."""
         self.folder.mkdir(parents=True, exist_ok=True)
         newest = self.folder / f"step-{step:09d}"
         folders.write_folder_atomically(newest, write)
         self.remove_older(newest)
 
     def remove_older(self, newest: Path) -> None:
-        """Deletes the checkpoints before an intact one, except the last `keep - 1` of them."""
+        """Deletes the checkpoints older than an intact one, except the last `keep - 1` of them."""
         for old in [folder for folder in self.all() if folder <= newest][: -self.keep]:
             doomed = temporary_path(old)
             os.rename(old, doomed)
             shutil.rmtree(doomed)
 
     def newest_intact(self) -> Path | None:
-        """Returns the newest undamaged checkpoint, or None without any; a CheckpointError if all are damaged."""
+        """Returns the newest intact checkpoint, or None for no checkpoints; a CheckpointError if all are damaged."""
         folders.remove_leftovers(self.folder)
         problem = None
         for folder in reversed(self.all()):
@@ -87,14 +87,14 @@ class Checkpoints:
                 return folder
             except folders.DamagedFolderError as error:
                 problem = problem or error
-                logger.warning("%s The one before it is tried.", error)
+                logger.warning("%s Trying the previous one.", error)
         if problem is not None:
-            raise CheckpointError(f"{problem} No earlier checkpoint is intact either; start over with --overwrite.")
+            raise CheckpointError(f"{problem} No earlier checkpoint is intact; start over with --overwrite.")
         return None
 
 
 class TrainedObjects(NamedTuple):
-    """The objects of a run whose states a checkpoint has."""
+    """The objects of a run that are saved in a checkpoint."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -103,11 +103,11 @@ class TrainedObjects(NamedTuple):
 
 
 def write_checkpoint(folder: Path, progress: TrainingProgress, data: dict, trained: TrainedObjects) -> None:
-    """Fills a folder with the state of a run; `data` identifies the training data."""
+    """Writes the state of a run into a folder; `data` identifies the training data."""
     model, optimizer, average, scaler = trained
     save_model(model, str(folder / "model.safetensors"))
     states = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict() if scaler else None}
-    with open(folder / "optimizer.pt", "wb") as file:  # with a path, errors of PyTorch lack the reason
+    with open(folder / "optimizer.pt", "wb") as file:  # given a path, PyTorch's errors lack the reason
         torch.save(states, file)
     if average is not None:
         save_file(average.tensors, folder / "average.safetensors")
@@ -116,14 +116,14 @@ def write_checkpoint(folder: Path, progress: TrainingProgress, data: dict, train
 
 
 def read_checkpoint(folder: Path, data: dict, trained: TrainedObjects) -> TrainingProgress:
-    """Loads a checkpoint; raises a CheckpointError if it is of another model, or of other data than `data`."""
+    """Loads a checkpoint; raises a CheckpointError if it belongs to another model or to other data than `data`."""
     model, optimizer, average, scaler = trained
     settings = [{**group} for group in optimizer.param_groups]
     state = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
     for name, value in data.items():
         if state["data"].get(name, value) != value:
             raise CheckpointError(
-                f"{folder} cannot be resumed: the training data has another {name} than when the run began "
+                f"{folder} cannot be resumed: the training data has another {name} than at the start of the run "
                 f"({value} instead of {state['data'][name]}); restore the data or start over with --overwrite."
             )
     try:
@@ -131,44 +131,28 @@ def read_checkpoint(folder: Path, data: dict, trained: TrainedObjects) -> Traini
         states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
         optimizer.load_state_dict(states["optimizer"])
         for group, own in zip(optimizer.param_groups, settings, strict=True):
-            group.update(own)  # rates are those of this training config
+            group.update(own)  # the learning rates are those of the current training config
         if scaler is not None:
             scaler.load_state_dict(states["scaler"])
         if average is not None:
             copy_into(average.tensors, load_file(folder / "average.safetensors"))
     except (RuntimeError, KeyError, OSError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"{folder} does not fit the training config's model ({one_sentence(error)}).") from error
+        raise CheckpointError(f"{folder} does not match the model of the config ({one_sentence(error)}).") from error
     return TrainingProgress(**state["progress"])
 
 
-def average_checkpoints(model: torch.nn.Module, checkpoints: Sequence[Path]) -> None:
-    """Gives a model of the run the mean of the weights of some checkpoints (Vaswani et al. 2017, section 6.1).
-
-    Integer tensors become those of the last checkpoint. A DamagedFolderError names a damaged one.
-    """
-    sums: dict[str, torch.Tensor] = {}
-    for folder in checkpoints:
-        folders.check_folder(folder)
-        load_model(model, str(folder / "model.safetensors"))
-        for name, tensor in model.state_dict().items():
-            if tensor.is_floating_point():
-                sums[name] = sums.get(name, 0.0) + tensor.double()
-    weights = {name: model.state_dict()[name] for name in sums}
-    copy_into(weights, {name: total / len(checkpoints) for name, total in sums.items()})
-
-
 def has_saved(run: Path) -> bool:
-    """Returns whether a run has saved anything but the model that it was to fine-tune; otherwise it begins anew."""
+    """Returns whether a run has saved more than the initial model; otherwise it starts from the beginning."""
     best = read_json_or_none(run / "best" / BEST_SCORES) if (run / "best").is_dir() else {"epoch": 0}
     is_trained = not isinstance(best, dict) or best.get("epoch") != 0
     return is_trained or (run / "last").is_dir() or bool(Checkpoints(run / "checkpoints").all())
 
 
 def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -> bool:
-    """Returns whether a run resumes the one in its folder, or begins anew; writes nothing.
+    """Returns whether a run resumes the one in its folder (or starts a new one); writes nothing.
 
     Raises:
-        FileExistsError, ConfigError: it may do neither.
+        FileExistsError, ConfigError: neither is possible.
     """
     folder, file = config.output_dir, config.output_dir / TRAINING_CONFIG
     if resume and overwrite:
@@ -176,25 +160,25 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
     if folders.is_empty(folder, besides=(LOCK,)):
         return False
     if not file.is_file() or not file.read_text(encoding="utf-8").startswith(RUN_HEADER):
-        raise FileExistsError(f"training.output_dir: {folder} holds files that are no training run; choose another.")
+        raise FileExistsError(f"training.output_dir: {folder} has other files than a training run; choose another.")
     if overwrite or not has_saved(folder):
         return False
     if not resume:
         raise FileExistsError(
-            f"{folder} already holds a run; add --resume to continue it, --overwrite to delete it and start again, or "
+            f"{folder} already has a run; add --resume to continue it, --overwrite to delete it and start again, or "
             "choose another training.output_dir."
         )
     changed = load_training_config(file, (), lambda model: type(config)).changes_that_break_resuming(config)
     if changed:
         problem = f"{', '.join(changed)} had another value in {file}"
-        raise ConfigError(f"{folder} cannot be resumed: {problem}; use that, or --overwrite to start again.")
+        raise ConfigError(f"{folder} cannot be resumed: {problem}; use that value, or --overwrite to start again.")
     return True
 
 
 def prepare_output_folder(config: TrainingConfig, resumes: bool) -> None:
-    """Makes the folder and writes the training config; deletes an earlier run that is not resumed.
+    """Creates the folder and writes the training config; deletes an earlier run unless it is resumed.
 
-    Checkpoints go first, so that a killed deletion leaves nothing to resume, and the training config last.
+    Checkpoints are deleted first, so that a killed deletion leaves nothing to resume, and the training config last.
     """
     folder = config.output_dir
     if not resumes:

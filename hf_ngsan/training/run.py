@@ -1,4 +1,4 @@
-"""One training run: loads rows and model of a task, trains them in the loop, and writes the folder of the run."""
+"""A training run: loads the rows and the model of a task, trains the model, and writes the folder of the run."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ from .task import Task
 
 logger = logging.getLogger(__name__)
 
-BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")  # of `torch.cpu.get_capabilities`
+BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")  # keys of `torch.cpu.get_capabilities`
 
 
 @dataclass(frozen=True)
@@ -41,29 +41,29 @@ class TrainingResult:
     best_dir: Path
     best_score: float | None
     best_epoch: int | None  # 0 is the initial model of `model.init_from`
-    history: list[dict]  # of each epoch loss, scores, learning rate and time
+    history: list[dict]  # loss, scores, learning rate and time of each epoch
 
 
 def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
     """Trains the model of a task.
 
-    Works in one process and under `accelerate launch`. The folder `config.training.output_dir` gets
+    Works in one process and under `accelerate launch`. The folder `config.training.output_dir` will have
 
-    - `training_config.yaml`, commented;
-    - `best/` and `last/`, models with processors for `from_pretrained`; `best/` also has the scores that chose it,
-      `best_scores.json`; of several stages, the best model of each but the last is in a folder of its name;
-    - `history.jsonl`, one line an epoch, and `tensorboard/`;
-    - `checkpoints/`, from which `resume` continues; without any, the run begins. On the CPU the final weights are
-      bit-exactly those of a run that was never stopped.
+    - `training_config.yaml`, with comments;
+    - `best/` and `last/`, models with processors for `from_pretrained`; `best/` also has its scores,
+      `best_scores.json`; the best model of each stage except the last is in a folder with the name of the stage;
+    - `history.jsonl`, one line per epoch, and `tensorboard/`;
+    - `checkpoints/`, for `resume`; without checkpoints, the run starts from the beginning. On the CPU, the final
+      weights are bit-exactly those of an uninterrupted run.
 
     Raises:
-        ConfigError, DataError: the training config does not fit the data, or the run to resume.
+        ConfigError, DataError: the training config does not match the data or the run to resume.
         FileExistsError: the folder is not empty, and neither `resume` nor `overwrite` is True.
         CheckpointError: no checkpoint is intact.
         TrainingDivergedError: the loss, or the last score, became infinite or not a number.
     """
     config, settings, folder = task.config, task.config.training, task.config.output_dir
-    check_output_folder(config, resume, overwrite)  # before hours of preparation
+    check_output_folder(config, resume, overwrite)  # before a long preparation
     check_tracker(settings.tracker)
     if settings.num_threads is not None:
         torch.set_num_threads(settings.num_threads)
@@ -73,7 +73,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     if not accelerator.is_main_process:
         logging.getLogger("hf_ngsan").setLevel(logging.ERROR)
     loop = make_loop(task, accelerator)
-    refusal = f"Another training is writing {folder}; wait for its end or choose another training.output_dir."
+    refusal = f"Another training run is writing {folder}; wait for its end or choose another training.output_dir."
     with FolderLock(folder, FileExistsError(refusal), LOCK) if accelerator.is_main_process else nullcontext():
         train_in_folder(loop, resume, overwrite)
     progress = loop.progress
@@ -82,7 +82,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
 
 
 def make_loop(task: Task, accelerator: Accelerator) -> TrainingLoop:
-    """Loads the rows of a task, builds its model for them, and checks both."""
+    """Loads the rows of a task, builds its model, and checks both."""
     config, validation_rows = task.config, None
     with accelerator.main_process_first():
         train_rows = task.load_rows(config.data.train_split)
@@ -104,11 +104,11 @@ def make_loop(task: Task, accelerator: Accelerator) -> TrainingLoop:
 
 
 def train_in_folder(loop: TrainingLoop, resume: bool, overwrite: bool) -> None:
-    """Trains in the folder of a run, which the main process has locked; leaves a finished run as it is."""
+    """Trains in the folder of a run, locked by the main process; does nothing if the run is finished."""
     accelerator, task, config = loop.accelerator, loop.task, loop.config
     is_main = accelerator.is_main_process
     resumes = is_main and check_output_folder(config, resume, overwrite)
-    is_resumed = loop.resume(resumes)  # before anything is written, since it may fail
+    is_resumed = loop.resume(resumes)  # before anything is written, because it may fail
     if is_resumed and loop.is_finished():
         logger.info("The run in %s is finished; there is nothing to train.", loop.output_dir)
         loop.check_end()
@@ -124,7 +124,7 @@ def train_in_folder(loop: TrainingLoop, resume: bool, overwrite: bool) -> None:
         where = "one process" if processes == 1 else f"{processes} processes"
         where += "" if precision == "no" else f", in {precision}"
         logger.info("Training %s parameters on %d %s, on %s.", number, len(loop.rows), loop.unit, where)
-    if loop.settings.tracker == "tensorboard":  # a resumed run writes the steps after its checkpoint once more
+    if loop.settings.tracker == "tensorboard":  # a resumed run writes the steps after its checkpoint again
         options = {"tensorboard": {"purge_step": loop.progress.step + 1}} if loop.progress.step else {}
         accelerator.init_trackers("tensorboard", init_kwargs=options)
     elif loop.settings.tracker is not None:
@@ -136,7 +136,7 @@ def train_in_folder(loop: TrainingLoop, resume: bool, overwrite: bool) -> None:
 
 
 def precision_of(setting: str | None, device: torch.device) -> str:
-    """Returns no, fp16 or bf16; `auto` is bf16 on a device with bf16 instructions, whose emulation would be slow."""
+    """Returns no, fp16 or bf16; `auto` is bf16 on devices with bf16 instructions, because emulation is slow."""
     if setting != "auto":
         return setting or "no"
     computes = False
@@ -149,14 +149,14 @@ def precision_of(setting: str | None, device: torch.device) -> str:
 
 
 def check_tracker(name: str | None) -> None:
-    """Raises a ConfigError for a tracker that Accelerate would silently leave out."""
+    """Raises a ConfigError for a missing tracker, which Accelerate would silently ignore."""
     installed = sorted(map(str, get_available_trackers()))
     if name is not None and name not in installed:
         raise ConfigError(f"training.tracker: {name} is not installed; set it to null{suggestion(name, installed)}")
 
 
 def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[Dataset, Dataset]:
-    """Returns the training rows and those that choose the best model; without a split, some are set aside."""
+    """Returns training and validation rows; if there is no validation split, some training rows are held out."""
     try:
         return train_rows, task.load_rows(split)
     except MissingSplitError:
@@ -164,18 +164,18 @@ def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[D
             raise
     rest, validation_rows = set_aside(train_rows, task.config.data.spec)
     chosen = f"{len(validation_rows)} of {len(train_rows)} {task.unit} choose the best model"
-    logger.info("There is no split 'validation': %s. data.validation_split=null trains on all.", chosen)
+    logger.info("There is no split 'validation': %s. data.validation_split=null trains on all rows.", chosen)
     return rest, validation_rows
 
 
 def load_split(load: Callable[[str], Dataset], split: str, spec: str) -> Dataset:
-    """Returns the rows of a split; for a missing split `validation`, those that training sets aside."""
+    """Returns the rows of a split; for a missing split `validation`, the rows that training holds out."""
     try:
         return load(split)
     except MissingSplitError:
         if split != VALIDATION:
             raise
-    logger.info("%s has no split 'validation'; these are the rows that training sets aside.", spec)
+    logger.info("%s has no split 'validation'; using the rows that training holds out.", spec)
     return set_aside(load("train"), spec)[1]
 
 

@@ -1,4 +1,4 @@
-"""The interface of a task: rows, models, objectives and scores. Training and all commands use this interface alone.
+"""The interface of a task: rows, models, objectives and scores. Training and all commands use only this interface.
 
 `examples/models/counting` is a complete example; `hf_ngsan.tasks.register_task` registers a task.
 """
@@ -29,10 +29,10 @@ class Update:
     """Information about one update of the weights for an objective.
 
     Attributes:
-        seed, step: the run's seed and the number of the update. Random choices for a row must be a function of these
-            and of the row, so that they are the same for any number of processes.
-        gather: concatenates tensors `(n, ...)` of any n over all processes, each of which must call it equally often;
-            returns the whole and the index of this process's part.
+        seed, step: seed of the run and number of the update. Random choices for a row must be a function of these and
+            of the row, so that they do not depend on the number of processes.
+        gather: concatenates tensors `(n, ...)` with any n over all processes; each process must call it equally often.
+            Returns the whole tensor and the index of this process's part.
         one_process: whether this is the only process.
     """
 
@@ -42,20 +42,20 @@ class Update:
     one_process: bool = False
 
     def keeps_graph(self, batches: Sequence[MicroBatch]) -> bool:
-        """Returns whether [`Objective.prepare`] may keep a graph for the loss, the only one in memory."""
+        """Returns whether [`Objective.prepare`] may keep a graph for the loss, because it is the only one in memory."""
         return self.one_process and len(batches) == 1
 
 
 class Objective(ABC):
-    """Turns batches into a sum of losses and the weight that the sum is divided by.
+    """Computes a sum of losses for a batch, and the weight by which the sum is divided.
 
-    The loop divides by the weight of the *global* batch - all processes, all accumulation steps - so that the update
-    does not depend on how the batch was cut.
+    The loop divides by the weight of the *global* batch (all processes, all accumulation steps), so that the update
+    does not depend on how the batch was split.
 
     Attributes:
         training_mode: whether the model is in training mode, with dropout.
         needs_row_index: whether the loop adds `row_index (B,)` to each batch, the number of each training row.
-        can_compile: whether `loss` may get a compiled model (`training.compile`).
+        can_compile: whether `loss` works with a compiled model (`training.compile`).
     """
 
     training_mode = True
@@ -65,9 +65,10 @@ class Objective(ABC):
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
         """Returns the inputs of `weight` and `loss` for each micro-batch of an update, before any loss is computed.
 
-        By default each is completed alone, by [`prepare_batch`][Objective.prepare_batch]. An objective whose loss joins
-        rows of several micro-batches or processes, as in-batch negatives do, overrides this method. The model is bare;
-        the batches are this process's share of the global batch, on the model's device; a filler must not count.
+        By default, [`prepare_batch`][Objective.prepare_batch] completes each of them separately. An objective whose
+        loss combines rows of several micro-batches or processes, such as in-batch negatives, overrides this method. The
+        model is not wrapped. The batches are this process's share of the global batch, on the model's device; fillers
+        must not count.
         """
         return [self.prepare_batch(model, batch.inputs, update) for batch in batches]
 
@@ -77,25 +78,25 @@ class Objective(ABC):
 
     @abstractmethod
     def weight(self, inputs: dict) -> torch.Tensor:
-        """Returns the contribution of a micro-batch to the divisor, a scalar such as its number of target tokens."""
+        """Returns the contribution of a micro-batch to the divisor, a scalar such as the number of target tokens."""
 
     @abstractmethod
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Returns the summed loss, a scalar with gradient, and statistics: scalars that add up over micro-batches.
+        """Returns the summed loss (a scalar with gradient) and statistics (scalars to be summed over micro-batches).
 
-        The model is wrapped for several processes and mixed precision, and called once.
+        The model is wrapped for several processes and mixed precision, and must be called once.
         """
 
     @abstractmethod
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        """Returns the numbers to show, `loss` among them, from statistics summed over any stretch of training."""
+        """Returns metrics to report, including `loss`, from summed statistics of any part of the training."""
 
     def describe(self, summary: dict[str, float]) -> str:
-        """Returns the most important numbers of a summary for the progress bar and the line of an epoch."""
+        """Returns the most important metrics of a summary, for the progress bar and the line of an epoch."""
         return f"loss {summary['loss']:.4f}"
 
     def warnings(self, history: list[dict]) -> list[str]:
-        """Returns warnings for the log, a sentence each, from the summaries of this stage's epochs so far."""
+        """Returns warnings for the log, one sentence each, from the epoch summaries of the stage so far."""
         return []
 
 
@@ -103,23 +104,23 @@ class Objective(ABC):
 class Evaluation:
     """The result of an evaluation."""
 
-    scores: dict[str, float]  # by metric, for the training log, `--record` and the card
-    signatures: Mapping[str, str] = field(default_factory=dict)  # of a library that computed scores, by metric
-    results: Sequence[Any] = ()  # of each row, as JSON values; a task with other outputs overrides `save`
-    report: Mapping[str, Any] | None = None  # JSON for `hf-ngsan evaluate` to print; by default the scores
-    rows: int | None = None  # their number, and the settings of each score, which `hf_ngsan.tasks.evaluate` adds
+    scores: dict[str, float]  # scores by metric, for the training log, `--record` and the card
+    signatures: Mapping[str, str] = field(default_factory=dict)  # signatures of a scoring library, by metric
+    results: Sequence[Any] = ()  # result of each row, as JSON values; a task with other outputs overrides `save`
+    report: Mapping[str, Any] | None = None  # JSON printed by `hf-ngsan evaluate`; by default the scores
+    rows: int | None = None  # number of rows and settings of each score; `hf_ngsan.tasks.evaluate` sets both
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the results into a file, whole or not at all."""
+        """Writes the results into a file, atomically."""
         write_output(path, json.dumps(list(self.results)) + "\n")
 
 
 @dataclass(frozen=True)
 class InputRoles:
-    """The names of the inputs of a model that writes words, for `hf-ngsan audit`.
+    """The names of the inputs of a text-generating model, for `hf-ngsan audit`.
 
-    `draw_source` makes random inputs of `source` from a configuration, a shape `(rows, tokens)` and a generator.
+    `draw_source` draws random `source` inputs from a configuration, a shape `(rows, tokens)` and a generator.
     """
 
     words: str
@@ -136,36 +137,36 @@ class InputRoles:
 class Stage:
     """A part of a run with one objective and one schedule.
 
-    `prepare` is called with the model when the stage begins or resumes, to freeze weights that it does not train. The
-    optimizer holds all weights that are trainable before the first stage, but for those of `training.freeze`; no stage
-    trains others.
+    `prepare` is called with the model when the stage starts or resumes, to freeze the weights that it does not train.
+    The optimizer has all weights that are trainable before the first stage, except those in `training.freeze`; a stage
+    cannot train other weights.
     """
 
-    name: str  # also that of the folder of its best model if another stage follows
+    name: str  # also the name of the folder of its best model if another stage follows
     objective: Objective
-    settings: ScheduleSettings  # of the learning rate, `epochs` and `early_stopping_patience`
-    epoch_name: str = "epoch"  # in the log
+    settings: ScheduleSettings  # learning rate, `epochs` and `early_stopping_patience`
+    epoch_name: str = "epoch"  # name of an epoch in the log
     prepare: Callable[[PreTrainedModel], None] | None = None
 
 
 class Task(ABC):
     """Turns a training config into rows, a model, batches, objectives and scores.
 
-    The engine calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`, `stages`,
-    `collator`, `identity`, `sampler`, `encode_once`, `begin`, then `evaluate` and `save` once an epoch. `hf-ngsan
-    evaluate` calls `load`, `load_rows`, `evaluation_rows` and `evaluate`: its scores are those of the training log.
+    Training calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`, `stages`,
+    `collator`, `identity`, `sampler`, `encode_once`, `begin`, then `evaluate` and `save` once per epoch. `hf-ngsan
+    evaluate` calls `load`, `load_rows`, `evaluation_rows` and `evaluate`; its scores equal those of the training log.
     """
 
     config_class: ClassVar[type[TrainingConfig]] = TrainingConfig
-    unit: ClassVar[str] = "rows"  # a row in the log, in the plural, such as "images"
-    model_noun: ClassVar[str] = "a model of another task"  # such as "a translator"
-    does: ClassVar[str] = "has a task of its own"  # verb phrase for cards, such as "translates sentences"
+    unit: ClassVar[str] = "rows"  # name of rows in the log, such as "images"
+    model_noun: ClassVar[str] = "a model of another task"  # e.g. "a translator"
+    does: ClassVar[str] = "has a custom task"  # verb phrase for cards, such as "translates sentences"
     pipeline_tag: ClassVar[str | None] = None  # the task's name on the Hub, if it has one
-    tags: ClassVar[tuple[str, ...]] = ()  # further ones, of its cards
-    can_ensemble: ClassVar[bool] = False  # several models may be evaluated together; then `load` takes them
-    has_results: ClassVar[bool] = True  # an evaluation has a result for each row (`--output`)
-    writes_text: ClassVar[bool] = False  # its models write by `generate()`, whose arguments an evaluation takes
-    input_roles: ClassVar[InputRoles | None] = None  # of a model that writes words, for `hf-ngsan audit`
+    tags: ClassVar[tuple[str, ...]] = ()  # further tags of its cards
+    can_ensemble: ClassVar[bool] = False  # whether `load` accepts several models
+    has_results: ClassVar[bool] = True  # whether an evaluation has a result per row (`--output`)
+    writes_text: ClassVar[bool] = False  # whether evaluations use `generate()` and its arguments
+    input_roles: ClassVar[InputRoles | None] = None  # for text-generating models, for `hf-ngsan audit`
 
     def __init__(self, config: TrainingConfig) -> None:
         self.config = config
@@ -185,14 +186,14 @@ class Task(ABC):
         """Returns the rows of a split; raises a DataError if they cannot be used for this task."""
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
-        """Returns the names of the scores that `evaluate` will return for the validation rows; `[]` if not known."""
+        """Returns the names of the scores of `evaluate` for the validation rows; `[]` if unknown."""
         return []
 
     @abstractmethod
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
-        """Returns the model of the training config, on the CPU, and its processor, made for the training rows.
+        """Returns the model of the training config (on the CPU) and its processor, built for the training rows.
 
-        A ConfigError names fields that do not exist, do not fit together or do not fit the rows.
+        Raises a ConfigError for fields that do not exist, contradict each other or do not match the rows.
         """
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
@@ -206,25 +207,25 @@ class Task(ABC):
     def encode_once(
         self, model: Any, processor: Any, rows: Dataset, validation_rows: Dataset | None, accelerator: Accelerator
     ) -> tuple[Dataset, Dataset | None]:
-        """Returns both with what frozen parts of the model compute of them; then `collator` is called again."""
+        """Returns both with precomputed outputs of frozen parts of the model; then `collator` is called again."""
         return rows, validation_rows
 
     def begin(self, model: Any, processor: Any, rows: Dataset) -> None:  # noqa: B027  # most tasks need nothing
-        """Prepares the model, in evaluation mode, in every process before the first update, from these rows."""
+        """Prepares the model with these rows before the first update, in evaluation mode and in every process."""
 
     @abstractmethod
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
-        """Returns the stages of the training, in their order."""
+        """Returns the stages of the training, in order."""
 
     def sampler(self, rows: Dataset) -> Callable[..., EpochSampler]:
-        """Returns a function that makes the batches of an epoch of the training rows; see [`batches_of_rows`]."""
+        """Returns a function that returns the batches of an epoch of the training rows; see [`batches_of_rows`]."""
         return batches_of_rows(rows, self.config.training)
 
     @abstractmethod
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
         """Returns a function that makes a batch of tensors from a list of rows.
 
-        Its method `set_epoch(epoch)`, if it has one, is called before each epoch.
+        If it has a method `set_epoch(epoch)`, the method is called before each epoch.
         """
 
     @abstractmethod
@@ -233,18 +234,18 @@ class Task(ABC):
     ) -> Evaluation | dict[str, float]:
         """Scores a model in evaluation mode, not wrapped, on rows of `evaluation_rows`.
 
-        It is called in every process and returns the same in all; scores alone for a task without results of rows.
-        Options are those given of `add_evaluation_options`, none in training.
+        The method is called in every process and returns the same result in all of them; a task without row results may
+        return only scores. `options` come from `add_evaluation_options`; training passes none.
         """
 
     def evaluate_all(self, *arguments: Any, **options: Any) -> Evaluation:
-        """Calls `evaluate`, which may return scores alone."""
+        """Calls `evaluate`; scores alone are turned into an [`Evaluation`]."""
         result = self.evaluate(*arguments, **options)
         return result if isinstance(result, Evaluation) else Evaluation(result)
 
     @classmethod  # noqa: B027  # a task may have none
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the task's own options of `hf-ngsan evaluate`; their default is `None`, or `False` for a switch."""
+        """Adds the task's options to `hf-ngsan evaluate`; their default must be `None`, or `False` for a switch."""
 
     @classmethod
     def load(cls, names: Sequence[str], task: str) -> tuple[PreTrainedModel, Any]:
@@ -253,21 +254,21 @@ class Task(ABC):
 
     @classmethod
     def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
-        """Returns the settings that a score depends on, of the model's `generate()` and of an evaluation's options."""
+        """Returns the settings that a score depends on, from `generate()` and the options of an evaluation."""
         return {}
 
     @classmethod
     def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
-        """Returns lines of Python that use a model with transformers alone; `None` for the usual lines that load it."""
+        """Returns Python lines that use a model with transformers alone; `None` for the default lines that load it."""
         return None
 
     @classmethod
     def card_notes(cls, training_config: Mapping[str, Mapping]) -> list[str]:
-        """Returns sentences about a training that a reader of the card needs to compare its scores."""
+        """Returns sentences about the training that readers of the card need for comparing scores."""
         return []
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        """Returns JSON values that identify the training data; a run resumes only with equal ones."""
+        """Returns JSON values that identify the training data; resuming requires equal values."""
         return {f"number of {self.unit}": len(rows)}
 
     def save(self, model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:

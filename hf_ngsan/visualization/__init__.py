@@ -4,8 +4,8 @@
 save_figure(plot_word_maps(image, answer["words"], answer["attention"]), "words.png")
 ```
 
-Names are imported when used. Figures need matplotlib (extra `plots`), or raise a `MissingPlotsError`; a ValueError says
-where arrays do not fit each other.
+Names are imported when they are used. Figures need matplotlib (extra `plots`) and otherwise raise a
+`MissingPlotsError`. Arrays with wrong shapes raise a ValueError.
 """
 
 from lazy_loader import attach_stub

@@ -1,9 +1,7 @@
-from .figures import plot_caption as plot_caption
 from .figures import plot_contact_sheet as plot_contact_sheet
 from .figures import plot_counterfactual as plot_counterfactual
 from .figures import plot_frame_attention as plot_frame_attention
 from .figures import plot_question as plot_question
-from .figures import plot_regions as plot_regions
 from .figures import plot_visual_words as plot_visual_words
 from .figures import plot_visualness as plot_visualness
 from .figures import plot_word_maps as plot_word_maps

@@ -1,4 +1,4 @@
-"""Figures of images: boxes and maps of the attention of words, visualness, changes of boxes, contact sheets."""
+"""Figures of images: attention boxes and maps of words, visualness, changed boxes, contact sheets."""
 
 from __future__ import annotations
 
@@ -26,67 +26,16 @@ SHEET_COLUMNS = 3
 MAX_LABEL, MAX_TITLE = 28, 80  # maximal characters of a label and of the title of a contact sheet
 COLORS = "viridis"
 MAX_LINE, WIDTH = 42, 50
-"""Maximal characters of a line of coloured words, and width of the panel in characters, with room for their frames."""
-
-
-def plot_caption(
-    image: Image | np.ndarray,
-    boxes: ArrayLike,
-    words: Sequence[str],
-    weights: ArrayLike,
-    word: int,
-    names: Sequence[str],
-) -> Figure:
-    """Draws an image with its boxes under its caption, and the attention of one word to each box.
-
-    Args:
-        image: a `PIL.Image.Image` or an array `(H, W, 3)`.
-        boxes: `(N, 4)`, `x1, y1, x2, y2` divided by the image's width and height.
-        words: the T words of the caption.
-        weights: attention `(T, N)` of the words over the boxes.
-        word: position of the word.
-        names: names of the boxes.
-    """
-    figure = new_figure(8.4, 4.7)
-    figure.suptitle(" ".join(words), fontsize=13, color=INK, wrap=True, parse_math=False)
-    picture, attended = figure.subplots(1, 2)
-    show_image(picture, image)
-    pixels = to_pixels(boxes, image)
-    for box in pixels:
-        draw_box(picture, box, QUIET)
-    draw_labels(picture, pixels, names)
-    show_image(attended, image, faded=True)
-    draw_weights(attended, pixels, np.asarray(weights)[word], show_values=True)
-    picture.set_title("regions", fontsize=10, color=QUIET)
-    attended.set_title(f"attention of “{words[word]}”", fontsize=10, color=ACCENT, parse_math=False)
-    return figure
-
-
-def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence[str]) -> Figure:
-    """Draws an image with its numbered boxes, and its captions below.
-
-    Arguments are those of [`plot_caption`].
-    """
-    height, width = np.asarray(image).shape[:2]
-    figure = new_figure(5.2, 5.0 * height / width + 0.3 * len(captions) + 0.2)
-    picture = figure.subplots()
-    show_image(picture, image)
-    pixels = to_pixels(boxes, image)
-    for box in pixels:
-        draw_box(picture, box, ACCENT)
-    draw_labels(picture, pixels, [str(number) for number in range(len(pixels))])
-    # text of a file may have $, which must not begin a formula
-    picture.set_xlabel("\n".join(caption.replace("$", r"\$") for caption in captions), fontsize=9, color=INK)
-    return figure
+"""Maximal characters of a line of coloured words, and width of the panel in characters, including their frames."""
 
 
 def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayLike) -> Figure:
-    """Draws an image once for every word of its caption, under a map of the attention of that word.
+    """Draws an image for every word of its caption, overlaid with the attention map of the word.
 
     Args:
         image: a `PIL.Image.Image` or an array `(height, width, 3)`.
         words: the T words of the caption.
-        maps: attention maps `(T, height, width)` of the image, as `pipeline("image-to-text")` returns them with
+        maps: attention maps `(T, height, width)` of the image, from `pipeline("image-to-text")` with
             `return_attention=True`.
 
     Example:
@@ -117,18 +66,18 @@ def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayL
 
 
 def is_right_to_left(words: Sequence[str]) -> bool:
-    """Returns whether the first letter of a text is one of a script that is read from right to left."""
+    """Returns whether the first letter of a text belongs to a right-to-left script."""
     directions = (unicodedata.bidirectional(character) for word in words for character in word)
     return next((direction != "L" for direction in directions if direction in ("L", "R", "AL")), False)
 
 
 def plot_frame_attention(frames: Sequence[Image | np.ndarray], words: Sequence[str], weights: ArrayLike) -> Figure:
-    """Draws a strip of the frames of a clip for every word of its caption, fainter where the word attends less.
+    """Draws the frames of a clip for every word of its caption, fainter where the word attends less.
 
     Args:
         frames: the N frames, images or arrays `(height, width, 3)`.
         words: the T words of the caption.
-        weights: attention `(T, N)`, as `pipeline("image-to-text")` returns it with `return_attention=True`.
+        weights: attention `(T, N)`, from `pipeline("image-to-text")` with `return_attention=True`.
     """
     weights = np.asarray(weights, dtype=np.float32)
     height, width = np.asarray(frames[0]).shape[:2]
@@ -145,17 +94,17 @@ def plot_frame_attention(frames: Sequence[Image | np.ndarray], words: Sequence[s
 def plot_question(
     image: Image | np.ndarray, words: Sequence[str], maps: ArrayLike, answer: str, answer_map: ArrayLike
 ) -> Figure:
-    """Draws an image once for every word of a question, under a map of the regions to which the word mattered.
+    """Draws an image for every word of a question, overlaid with the attention of regions to the word.
 
-    The last panel shows the attention of the answer, `(height, width)`, the pipeline's `"answer_attention"`. Other
-    arguments are those of [`plot_word_maps`], with the maps of [`VisualQuestionAnsweringPipeline`].
+    The last panel shows the attention of the answer, `(height, width)`, which the pipeline returns as
+    `"answer_attention"`. Other arguments are those of [`plot_word_maps`], for [`VisualQuestionAnsweringPipeline`].
     """
     every_map = np.stack([*np.asarray(maps, dtype=np.float32), np.asarray(answer_map, dtype=np.float32)])
     return plot_word_maps(image, [*words, f"answer: {answer}".replace("$", r"\$")], every_map)
 
 
 def plot_counterfactual(images: Sequence[Any], before: Any, after: Any, names: Sequence[str]) -> Figure:
-    """Draws both images with the attention of the word whose log-probability changes most, and those of all words.
+    """Draws both images with the attention of the word with the largest change, and log-probabilities of all words.
 
     Args:
         images: two `PIL.Image.Image`s or arrays `(H, W, 3)`, before and after the change.
@@ -186,7 +135,7 @@ def plot_counterfactual(images: Sequence[Any], before: Any, after: Any, names: S
 
 
 def plot_contact_sheet(images: Sequence[Image | None], labels: Sequence[str], title: str = "") -> Figure:
-    """Draws images in rows of three, with a label above each; long labels are cut, and `None` has only its label."""
+    """Draws images in rows of three with labels above; long labels are truncated, and `None` has only a label."""
     columns = min(SHEET_COLUMNS, len(images))
     figure = new_figure(2.6 * columns, 2.3 * math.ceil(len(images) / columns) + 0.4)
     for panel, image, label in zip(panel_rows(figure, len(images), columns), images, labels, strict=True):
@@ -251,7 +200,7 @@ def plot_visual_words(table: Sequence[tuple[str, float, int, float]], number: in
 
 
 def in_one_line(text: str, longest: int) -> str:
-    """Returns a text in one line of printable characters, cut if it is too long."""
+    """Returns a text on one line of printable characters, truncated if it is too long."""
     printable = "".join(character if character.isprintable() else "?" for character in text)
     return shortened(" ".join(printable.split()), longest)
 
@@ -262,7 +211,7 @@ def to_pixels(boxes: ArrayLike, image: Image | np.ndarray) -> np.ndarray:
 
 
 def show_image(panel: Axes, image: Image | np.ndarray, faded: bool = False) -> None:
-    """Draws an image without ticks, with pale colours if `faded`, for drawings over it."""
+    """Draws an image without ticks; `faded` uses pale colours, for overlays."""
     pixels = np.asarray(image)
     panel.imshow(pixels, alpha=0.5 if faded else 1.0)
     panel.set_xlim(0, pixels.shape[1])
@@ -274,21 +223,18 @@ def show_image(panel: Axes, image: Image | np.ndarray, faded: bool = False) -> N
 
 
 def show_map(panel: Axes, image: Image | np.ndarray, weights: np.ndarray) -> None:
-    """Draws an image under a map of weights; larger weights are brighter and less transparent."""
+    """Draws an image overlaid with a map of weights; larger weights are brighter and less transparent."""
     show_image(panel, image, faded=True)
     shares = weights / max(float(weights.max()), 1e-12)
     panel.imshow(shares, cmap="inferno", vmin=0, vmax=1, alpha=np.sqrt(shares) * 0.75)
 
 
-def draw_weights(panel: Axes, boxes: np.ndarray, weights: np.ndarray, show_values: bool = False) -> None:
-    """Draws boxes, given in pixels; boxes with larger weights have more opaque colours."""
+def draw_weights(panel: Axes, boxes: np.ndarray, weights: np.ndarray) -> None:
+    """Draws boxes given in pixels; boxes with larger weights are more opaque."""
     largest = max(float(weights.max()), 1e-12)
-    order = np.argsort(weights)
-    for index in order:
+    for index in np.argsort(weights):
         share = float(weights[index]) / largest
         draw_box(panel, boxes[index], ACCENT if share > 0.5 else QUIET, fill=0.5 * share, width=0.6 + 1.6 * share)
-    if show_values:
-        draw_labels(panel, boxes[order], [f"{weight:.0%}" for weight in weights[order]])
 
 
 def draw_box(panel: Axes, box: np.ndarray, colour: str, fill: float = 0.0, width: float = 1.0) -> None:
@@ -301,11 +247,11 @@ def draw_box(panel: Axes, box: np.ndarray, colour: str, fill: float = 0.0, width
 
 
 def draw_labels(panel: Axes, boxes: np.ndarray, labels: Sequence[str]) -> None:
-    """Writes a label above, below or beside each box, at the first of these places without another label."""
+    """Writes a label above, below or next to each box, at the first of these positions without another label."""
     width, height = panel.get_xlim()[1], panel.get_ylim()[0]
     taken: list[tuple[float, ...]] = []
     for (left, top, right, bottom), label in zip(boxes, labels, strict=True):
-        # rough size of the text, as the picture is PANEL_INCHES wide
+        # approximate size of the text, for a picture of PANEL_INCHES
         half_x, half_y = width / PANEL_INCHES * np.array([0.034 * len(label) + 0.03, 0.075])
         x, y = (left + right) / 2, (top + bottom) / 2
         places = [(x, top - half_y), (x, bottom + half_y), (right + half_x, y), (left - half_x, y)]

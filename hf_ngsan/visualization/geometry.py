@@ -1,4 +1,4 @@
-"""The geometric bias over relative geometry, figures 3 and 4 of Guo et al. 2020, and over the regions of an image."""
+"""Figures of the geometric bias over relative geometry (figures 3 and 4 of Guo et al. 2020) and over regions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 FIXED = (0.5, 1.0, 2.0)
 MIN_RATIO, MAX_VALUE = 0.02, 3.0
-"""Ends of the axes: offsets begin at 0 or -3, ratios of sides just above 0, which has no logarithm."""
+"""Limits of the axes: offsets start at 0 or -3, ratios of sides just above 0 because of the logarithm."""
 RESOLUTION = 121
 BRIGHTEST = 99
-"""Percentile of the weights with the brightest colour: log|Δ| has a narrow peak at 0, which would darken the rest."""
+"""Percentile of the weights for the brightest colour: the narrow peak of log|Δ| at 0 would darken the rest."""
 MAX_NAMES = 3
-"""Regions of a panel that are named: those with the largest weights."""
+"""Number of named regions per panel: those with the largest weights."""
 LABELS = {"position": ("Δx", "Δy", "Δw = Δh"), "size": ("Δw", "Δh", "Δx = Δy")}
 
 
@@ -32,13 +32,13 @@ def geometric_weights(
 ) -> np.ndarray:
     """Returns the content-independent geometric bias, eq. 11 of Guo et al. 2020, as a function of relative geometry.
 
-    It is float32 `(num_heads, *shape)`.
+    The result is float32 `(num_heads, *shape)`.
 
     Args:
-        model: a captioner whose `geometric_bias` contains `"content"`; the other kinds depend on the features of the
+        model: a captioner whose `geometric_bias` includes `"content"`; the other kinds depend on the features of the
             regions and are left out.
-        dx, dy: offsets (x_j - x_i) / w_i and (y_j - y_i) / h_i, whose sign counts only with
-            `geometry_features="signed"`; numbers or arrays, all four of which broadcast together.
+        dx, dy: offsets (x_j - x_i) / w_i and (y_j - y_i) / h_i; their sign counts only with
+            `geometry_features="signed"`. Numbers or arrays; all four arguments are broadcast together.
         dw, dh: ratios w_i / w_j and h_i / h_j, above 0.
         layer: the layer of the encoder; -1 is the last.
     """
@@ -64,8 +64,9 @@ def plot_geometric_weights(
 ) -> Figure:
     """Draws figure 3 (`vary="position"`) or figure 4 (`vary="size"`) of Guo et al. 2020.
 
-    It has three maps of the geometric weight: over Δx and Δy with Δw = Δh in {0.5, 1, 2}, or over Δw and Δh with Δx =
-    Δy in {0.5, 1, 2}. Offsets run from 0 to 3, or from -3 to 3 with signed features; ratios from just above 0 to 3.
+    It has three maps of the geometric weight: over Δx and Δy with Δw = Δh in {0.5, 1, 2}, or over Δw and Δh
+    with Δx = Δy in {0.5, 1, 2}. Offsets run from 0 to 3, or from -3 to 3 with signed features; ratios from just above 0
+    to 3.
 
     Args:
         model, layer: see [`geometric_weights`].
@@ -108,25 +109,25 @@ def plot_geometric_bias(
     boxes: ArrayLike | None = None,
     names: Sequence[str] = (),
 ) -> Figure:
-    """Draws what geometry adds to the attention of one region or cell to all (eq. 11-13 of Guo et al. 2020).
+    """Draws the geometric bias in the attention of one region or cell to all (eq. 11-13 of Guo et al. 2020).
 
     Args:
         model: a captioner with a `geometric_bias` and a vision encoder, of a grid or of regions.
         processor: its processor.
         image: a `PIL.Image.Image`.
-        region: number of the region, the surest first, or of the cell, row by row; it is drawn in white.
-        boxes: `(N, 4)`, `x1, y1, x2, y2` in pixels, of regions that a detector found, for a model that takes them.
+        region: number of the region, in descending order of scores, or of the cell, row by row; it is drawn in white.
+        boxes: `(N, 4)`, `x1, y1, x2, y2` in pixels, of detected regions, for a model with given boxes.
         names: names of the first regions, written at those with the largest weights.
 
     Returns:
-        A panel for each layer and head: the softmax of the bias alone, over the boxes.
+        A figure with a panel for each layer and head: the softmax of the bias, over the boxes.
     """
     import torch
 
     encoder, biases = model.get_encoder(), []
     modules = [layer.geometric_bias for layer in encoder.layers if getattr(layer, "geometric_bias", None) is not None]
     if not modules:
-        raise ValueError("The model has no geometric bias, so that geometry adds nothing to its attention.")
+        raise ValueError("The model has no geometric bias, so geometry does not affect its attention.")
     hooks = [module.register_forward_hook(lambda _, inputs, bias: biases.append(bias[0])) for module in modules]
     with torch.inference_mode():
         given = {} if boxes is None else {"boxes": [boxes]}

@@ -1,4 +1,4 @@
-"""Attention heads of a dual encoder: the attention map of each, and its share in the similarity of image and text."""
+"""Attention heads of a dual encoder: attention maps, and shares in the similarity of image and text."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 class Match:
     """The similarity of an image and a text, by head.
 
-    An embedding is a sum with a term for each head and one for the bias, divided by its length. The similarity is
-    therefore the sum of the inner products of all pairs of terms.
+    An embedding is the normalized sum of a term for each head and one for the bias. The similarity is therefore the sum
+    of the inner products of all pairs of terms.
 
     Attributes:
-        similarity: the cosine of the two embeddings.
-        shares: float32 `(image_heads + 1, text_heads + 1)`, these inner products, the biases last; their sum is the
-            similarity. A side without heads has one term, its embedding, and no bias.
+        similarity: the cosine similarity of the two embeddings.
+        shares: float32 `(image_heads + 1, text_heads + 1)`, these inner products, with the biases last; their sum is
+            the similarity. A side without heads has one term, its embedding, and no bias.
         words: the T tokens of the text.
         image_weights: float32 `(image_heads, N)`, the attention of each head to the N cells or regions; rows sum to 1.
         text_weights: float32 `(text_heads, T)`, the same over the tokens.
@@ -48,8 +48,8 @@ def explain_match(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> Matc
 
     Args:
         model: a dual encoder of this package, in evaluation mode.
-        tokenizer: the model's.
-        inputs: the processor's output for one image, or its features, and one text.
+        tokenizer: tokenizer of the model.
+        inputs: the processor's output for one image (or its features) and one text.
     """
     import torch
 
@@ -75,17 +75,17 @@ def explain_match(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> Matc
 
 
 def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
-    """Returns the share of each head of the last layers of a dual encoder of transformers in a similarity.
+    """Returns the share of each head in the last layers of a transformers dual encoder in a similarity.
 
-    The share of a head is what the similarity would lose, to first order, if the head attended to nothing: the sum over
-    its map A of A * dS/dA. The rest of the similarity counts as the bias. The attention of a head is the positive
-    part of A * dS/dA, summed over queries (as Chefer et al. 2021 take it), over patches and words.
+    The share of a head is the first-order loss of similarity S if the head attended to nothing: the sum of A * dS/dA
+    over its map A. The rest of the similarity counts as the bias. The attention of a head is the positive part of
+    A * dS/dA, summed over queries (as in Chefer et al. 2021), over patches and words.
 
     Args:
-        encoder: its description, see [`~hf_ngsan.guests.dual_encoders.DualEncoder`]; its model computes attention in
-            the "eager" way from now on.
-        image: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
-        text: to compare it with.
+        encoder: its description, see [`~hf_ngsan.guests.dual_encoders.DualEncoder`]; its model is switched to "eager"
+            attention.
+        image: any image that [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
+        text: the text to compare the image with.
     """
     import torch
 
@@ -132,19 +132,19 @@ def summing_to_one(weights: np.ndarray) -> np.ndarray:
 
 
 def kept(values: Any, mask: Any) -> Any:
-    """Returns the positions `(positions, ...)` that are no padding."""
+    """Returns the positions `(positions, ...)` that are not padding."""
     return values if mask is None else values[mask[0].bool()]
 
 
 def head_weights(attentions: Any, num_heads: int, mask: Any) -> Any:
-    """Returns the maps of the only row's heads over its real positions, `(num_heads, positions)`."""
+    """Returns the attention maps of the heads of a single row over its real positions, `(num_heads, positions)`."""
     import torch
 
     return kept(attentions[-1][0].mT, mask).mT if num_heads else torch.zeros(0, 0)
 
 
 def terms(outputs: Any, weights: Any, projection: Any, mask: Any) -> Any:
-    """Returns the terms of an embedding, `(heads + 1, dimension)`; without heads, the embedding itself."""
+    """Returns the terms of an embedding, `(heads + 1, dimension)`, or the embedding itself if there are no heads."""
     import torch
 
     if not len(weights):
@@ -160,9 +160,9 @@ def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figu
 
     Args:
         image: a `PIL.Image.Image` or an array `(height, width, 3)`.
-        maps: of the image's heads, `(image_heads, height, width)`, from
+        maps: maps of the image's heads, `(image_heads, height, width)`, from
             [`~hf_ngsan.models.attention_maps.attention_maps`].
-        match: of this image and a text.
+        match: match of this image and a text.
     """
     maps = np.asarray(maps, dtype=np.float32)
     height, width = np.asarray(image).shape[:2]

@@ -1,4 +1,4 @@
-"""Shared parts of figures: colours, panels, curves, atomic writing of files, and images within HTML."""
+"""Shared parts of figures: colours, panels, curves, atomic writing of files, and images in HTML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIGURE_SIDE = 640  # longest side in pixels of images and maps in figures; a pan
 
 
 class MissingPlotsError(ImportError):
-    """matplotlib is not installed; the message has the command that installs it."""
+    """matplotlib is not installed; the message has the command for installing it."""
 
 
 def check_matplotlib() -> None:
@@ -35,7 +35,7 @@ def check_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Returns a figure of a size in inches, outside of pyplot, so that it need not be closed."""
+    """Returns a figure of a size in inches, without pyplot, so that it does not have to be closed."""
     check_matplotlib()
     from matplotlib.figure import Figure
 
@@ -43,7 +43,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def panel_rows(figure: FigureBase, number: int, columns: int) -> list[Axes]:
-    """Returns panels of a figure, or a part of one, in rows; the rest of the last row stays empty."""
+    """Returns panels of a figure (or of a part of it) in rows; the rest of the last row stays empty."""
     panels = figure.subplots(math.ceil(number / columns), columns, squeeze=False).ravel()
     for panel in panels[number:]:
         panel.set_axis_off()
@@ -51,14 +51,14 @@ def panel_rows(figure: FigureBase, number: int, columns: int) -> list[Axes]:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike) -> Path:
-    """Writes a figure, whole or not at all, in the format of the file's suffix; missing parent folders are made."""
+    """Writes a figure atomically, in the format of the file's suffix; missing parent folders are created."""
     path = Path(path)
     write_file_atomically(path, lambda file: figure.savefig(file, format=path.suffix.removeprefix(".") or None))
     return path
 
 
 def plot_training_curve(history: Sequence[Mapping[str, Any]], score: str | None = None) -> Figure:
-    """Draws the loss of each epoch, and a score, if it is named, of evaluated epochs.
+    """Draws the loss of each epoch and, if named, a score of the evaluated epochs.
 
     Args:
         history: an entry for each epoch, as in a run's `history.jsonl`.
@@ -78,7 +78,7 @@ def plot_training_curve(history: Sequence[Mapping[str, Any]], score: str | None 
 
 
 def data_url(image: Image, file_format: str, side: int | None = None, **options: Any) -> str:
-    """Returns an image, at most `side` pixels wide and high, as a URL that holds it; `options` are those of `save`."""
+    """Returns an image, at most `side` pixels wide and high, as a data URL; `options` are those of `save`."""
     shown, file = image.copy(), io.BytesIO()
     if side is not None:
         shown.thumbnail((side, side))

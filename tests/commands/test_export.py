@@ -39,7 +39,7 @@ def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
     (model / "generation_config.json").write_text(json.dumps({**settings, "repetition_penalty": 1.2}))
     assert "repetition_penalty" in fails(capsys, "export", "--model", model, *to_target)
     save_model(pixel_captioner(), pixel_processor(shortest_edge=24, longest_edge=48), tmp_path / "pixels")
-    assert "height and width" in fails(capsys, "export", "--model", tmp_path / "pixels", *to_target)
+    assert "fixed size" in fails(capsys, "export", "--model", tmp_path / "pixels", *to_target)
     monkeypatch.setattr(graphs, "PACKAGES", ("onnx_of_nobody",))
     assert "hf-ngsan[export]" in fails(capsys, "export", "--model", model, *to_target)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers", "encoder", "model", "pixels"]

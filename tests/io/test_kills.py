@@ -4,18 +4,15 @@ import json
 import shutil
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
-import numpy as np
 import pytest
 
 from hf_ngsan.io import folders
 from hf_ngsan.io.files import write_text_atomically
 from hf_ngsan.io.folders import check_folder, find_folder, replace_folder_contents, write_folder_atomically
-from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, backends, open_backend, search
+from hf_ngsan.retrieval import IndexFolder, search
 from hf_ngsan.training.output_folder import Checkpoints
 from tests.dying import DIED, in_process, workers
 
@@ -98,46 +95,6 @@ def read_checkpoints(folder: Path) -> list[dict[str, str]]:
     return [contents(one) for one in found[-2:]]
 
 
-VECTORS = np.eye(8, 4, dtype=np.float32)
-
-
-def write_index(folder: Path) -> None:
-    description = IndexDescription("model", "print", "photos", "sum", dimension=4, num_items=8, items_per_shard=2)
-    index = IndexFolder.begin(folder / "index", description)
-    for number in index.missing_shards():
-        rows = index.shard_items(number)
-        names = [f"{row}.jpg" for row in rows]
-        index.write_shard(number, names, VECTORS[rows.start : rows.stop], thumbnails=[b""] * len(names))
-
-
-def add_graph(folder: Path, precision: str) -> None:
-    index = IndexFolder.open(folder / "index")
-    folders.remove_leftovers(folder / "index")
-    graph = index.folder / "usearch"
-    if precision != json.loads((graph / "content.json").read_text())["precision"]:
-        with mock.patch.object(backends, "PRECISION", precision):
-            write_folder_atomically(graph, open_backend(index, "usearch").write)
-
-
-def begin_graph(folder: Path) -> None:
-    write_index(folder)
-    open_backend(IndexFolder.open(folder / "index"), "usearch").add()
-
-
-def read_graph(folder: Path) -> str:
-    """The precision of the graph that is there."""
-    found = []
-    for precision in ("i8", "f16"):
-        try:
-            with mock.patch.object(backends, "PRECISION", precision):
-                search(IndexFolder.open(folder / "index"), VECTORS[:1], 1, "usearch")
-            found.append(precision)
-        except IndexFolderError as error:
-            assert "other embeddings" in str(error)
-    [precision] = found
-    return precision
-
-
 def index_photos(folder: Path) -> None:
     from hf_ngsan.extraction import list_images
     from hf_ngsan.tasks.retrieval_search import index_images
@@ -145,8 +102,7 @@ def index_photos(folder: Path) -> None:
 
     model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
     images = list_images(folder / "photos")
-    backend = "usearch" if find_spec("usearch") else "exact"
-    options = {"name": "m", "num_workers": 0, "images_per_shard": 4, "backend": backend}
+    options = {"name": "m", "num_workers": 0, "images_per_shard": 4}
     index_images(model, processor, images, folder / "index", **options)
 
 
@@ -179,7 +135,6 @@ USERS = {
     "a model": User(begin_model, renew_everything, lambda folder: contents(find_folder(folder / "target"))),
     "checkpoints": User(begin_checkpoints, partial(save_checkpoint, text="new"), read_checkpoints),
     "a growing index": User(begin_photos, index_photos, read_photos),
-    "a graph": User(begin_graph, partial(add_graph, precision="f16"), read_graph),
     "a file": User(
         partial(write_file, text="old"), partial(write_file, text="new"), lambda f: (f / "record.json").read_text()
     ),
@@ -246,8 +201,6 @@ def pool():
 
 
 def check(pool, tmp_path: Path, name: str, exchanges: bool, once: bool) -> None:
-    if name == "a graph":
-        pytest.importorskip("usearch")
     number, problems = pool.submit(kill_at, name, tmp_path, exchanges, once).result()
     assert number >= 5 and not problems, "\n".join(problems)
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from hf_ngsan.retrieval import IndexFolder, open_backend
 from tests.commands.running import fails, prints
 from tests.extraction.tiny import extract, write_photos
 from tests.retrieval.test_index_folder import with_everything
@@ -17,7 +16,6 @@ def written(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("written")
     extract(write_photos(folder / "photos", 5), folder / "features", split="test")
     with_everything(folder / "index")
-    open_backend(IndexFolder.open(folder / "index"), "usearch").add()
     for step in (1, 2):
         write(folder / "run" / "checkpoints", step, trained(seed=step))
     (folder / "run" / "training_config.yaml").touch()
@@ -32,7 +30,7 @@ def test_what_is_whole_is_verified(written, capsys):
 def test_a_damaged_file_is_named_and_ends_with_2(written, tmp_path, capsys):
     """One byte differs, so the size does not tell."""
     shutil.copytree(written, tmp_path, dirs_exist_ok=True)
-    patterns = ("features/*.arrow", "index/shard-*/*", "index/usearch/*", "run/checkpoints/*/*")
+    patterns = ("features/*.arrow", "index/shard-*/*", "run/checkpoints/*/*")
     files = [file for pattern in patterns for file in sorted(tmp_path.glob(pattern))]
     assert len(files) > 12
     for file in files:

@@ -62,7 +62,7 @@ def test_a_name_of_the_hub_is_left_alone_and_a_wrong_path_is_not_taken_for_one(t
 def test_what_is_no_captioner(captioner, tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     assert "bert" in refusal(tmp_path)
-    assert "holds no model" in refusal(captioner / "config.json")
+    assert "has no model" in refusal(captioner / "config.json")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="runs/scense"):
         load_captioner("runs/scense")

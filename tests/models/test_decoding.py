@@ -1,11 +1,11 @@
-"""Diverse, constrained and contrastive search against exhaustive search and loops, on tiny vocabularies."""
+"""Diverse and constrained search against exhaustive search and loops, on tiny vocabularies."""
 
 import itertools
 
 import pytest
 import torch
 
-from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search, diverse_beam_search
+from hf_ngsan.models.decoding import constrained_beam_search, diverse_beam_search
 from tests.models import tiny
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
@@ -21,7 +21,6 @@ NUMBER = len(LENGTHS)
 SEARCHES = {
     "diverse": {"custom_generate": diverse_beam_search, "num_beams": 4, "num_beam_groups": 2},
     "constrained": {"custom_generate": constrained_beam_search, "num_beams": 3, "required_words": [[3]]},
-    "contrastive": {"custom_generate": contrastive_search},
 }
 CAPTIONERS = {"ngsan": tiny, "rstnet": rstnet, "spatial_captioner": spatial_captioner}
 
@@ -157,30 +156,6 @@ def test_groups_avoid_each_others_words(asked, penalty):
     if penalty == 20.0:
         found = generate(asked, diverse_beam_search, min_new_tokens=LONGEST, **options)
         assert all(len({tuple(ids[:2]) for ids in found[start : start + groups]}) == groups for start in (0, groups))
-
-
-@torch.no_grad()
-def contrastive_by_loops(model, inputs, image: int, alpha: float, candidates: int) -> list[int]:
-    one = one_image(inputs, image)
-    ids = [START]
-    for _ in range(LONGEST):
-        probabilities = model(**one, decoder_input_ids=torch.tensor([ids])).logits[0, -1].softmax(-1)
-        values = {}
-        for token in probabilities.argsort(descending=True)[:candidates].tolist():
-            outputs = model(**one, decoder_input_ids=torch.tensor([[*ids, token]]), output_hidden_states=True)
-            states = outputs.decoder_hidden_states[-1][0]
-            likeness = max(float(torch.cosine_similarity(states[-1], before, dim=0)) for before in states[:-1])
-            values[token] = (1 - alpha) * float(probabilities[token]) - alpha * likeness
-        ids.append(max(values, key=values.__getitem__))
-        if ids[-1] == END:
-            break
-    return ids
-
-
-@each_row(("alpha", "candidates"), [(0.6, 3), (0.3, VOCAB_SIZE), (1.0, 2)])
-def test_contrastive_search_weighs_probability_against_likeness(asked, alpha, candidates):
-    found = generate(asked, contrastive_search, penalty_alpha=alpha, candidates=candidates)
-    assert found == [contrastive_by_loops(*asked, image, alpha, candidates) for image in range(NUMBER)]
 
 
 @each_row("search", SEARCHES)

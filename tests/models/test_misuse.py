@@ -7,7 +7,7 @@ from transformers import ViTConfig
 
 from hf_ngsan import EnsembleForConditionalGeneration
 from hf_ngsan.models.attention_maps import attention_maps
-from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search, diverse_beam_search, with_search
+from hf_ngsan.models.decoding import constrained_beam_search, diverse_beam_search, with_search
 from hf_ngsan.models.text_encoders import config_of_text_encoder, make_text_encoder
 from hf_ngsan.models.transformers_backbones import config_from_dict
 from tests.models import tiny
@@ -28,10 +28,6 @@ def captioner():
 
 def diverse(**options):
     return captioner().generate(**IMAGES, custom_generate=diverse_beam_search, **options)
-
-
-def contrastive(**options):
-    return captioner().generate(**IMAGES, custom_generate=contrastive_search, **options)
 
 
 def caption(**inputs):
@@ -59,9 +55,7 @@ def encode(fields, **inputs):
         (diverse, {"num_beams": 4, "diversity_penalty": -1.0}, "diversity_penalty"),
         (diverse, {"num_beams": 4, "output_scores": True}, "output_scores"),
         (diverse, {"num_beams": 4, "cache_implementation": "static"}, "cache_implementation"),
-        (contrastive, {"penalty_alpha": 2.0}, "penalty_alpha"),
-        (contrastive, {"num_beams": 2}, "num_beams"),
-        (with_search, {"options": {"num_beam_groups": 2, "penalty_alpha": 0.5}, "processor": None}, "one of them"),
+        (with_search, {"options": {"num_beam_groups": 2, "required_words": ["dog"]}, "processor": None}, "one of them"),
         (config_from_dict, {"config": {"model_type": "unheard"}}, "'unheard'"),
         (config_of_text_encoder, {"fields": {"model_type": "unheard"}}, "'unheard'"),
         (make_text_encoder, {"config": ViTConfig()}, "'vit'"),
@@ -80,7 +74,6 @@ def test_what_some_captioners_do_not_have():
         (rstnet.tiny_captioner(), {"return_visualness": True}),
         (plain, {"return_visualness": True, "return_dict_in_generate": True}),
         (two, {"return_visualness": True}),
-        (two, {"custom_generate": contrastive_search}),
         (captioner(), {"custom_generate": constrained_beam_search, **too_many}),
     ):
         with pytest.raises(ValueError):

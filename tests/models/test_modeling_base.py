@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hf_ngsan import EnsembleForConditionalGeneration
-from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search, diverse_beam_search
+from hf_ngsan.models.decoding import constrained_beam_search, diverse_beam_search
 from tests.drift.checkpoints import CHECKPOINTS, WORDS
 from tests.models import tiny
 from tests.tables import each_row
@@ -46,7 +46,6 @@ SEARCHES = {
     "static": {"cache_implementation": "static"},
     "diverse": {"custom_generate": diverse_beam_search, "num_beams": 4, "num_beam_groups": 2},
     "constrained": {"custom_generate": constrained_beam_search, "num_beams": 3, "required_words": [[5]]},
-    "contrastive": {"custom_generate": contrastive_search},
 }
 
 
@@ -65,7 +64,7 @@ def hide_cache(module, monkeypatch) -> None:
 @each_row("search", SEARCHES)
 def test_generate_without_the_cache(name, search, monkeypatch):
     """Already the second word is refused."""
-    if name == "ensemble" and search in ("static", "contrastive"):
+    if name == "ensemble" and search == "static":
         pytest.skip("an ensemble has no such search")
     model, inputs = model_and_inputs(name)
     del inputs["decoder_input_ids"]

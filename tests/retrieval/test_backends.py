@@ -13,7 +13,6 @@ from hf_ngsan.retrieval import (
     IndexDescription,
     IndexFolder,
     IndexFolderError,
-    IndexKind,
     check_backend,
     milvus,
     nearest,
@@ -21,8 +20,6 @@ from hf_ngsan.retrieval import (
     search,
     search_current,
 )
-from hf_ngsan.retrieval.backends import GRAPH
-from tests.tables import each_row
 
 DIMENSION, NUM_ITEMS = 8, 50
 GENERATOR = np.random.default_rng(0)
@@ -56,13 +53,13 @@ def names_of(hits) -> list[list[str]]:
     return [[hit.name for hit in of_query] for of_query in hits]
 
 
-@pytest.fixture(params=["usearch", "milvus:{folder}/milvus.db"], ids=lambda spec: spec.partition("/")[0])
-def spec(request, tmp_path):
-    pytest.importorskip("usearch" if "usearch" in request.param else "milvus_lite", reason="needs an extra")
-    return request.param.format(folder=tmp_path)
+@pytest.fixture
+def spec(tmp_path):
+    pytest.importorskip("milvus_lite", reason="needs an extra")
+    return f"milvus:{tmp_path}/milvus.db"
 
 
-def test_every_backend_finds_what_the_exact_one_finds(spec, tmp_path):
+def test_milvus_finds_what_exact_search_finds(spec, tmp_path):
     index = written(tmp_path / "index")
     open_backend(index, spec).add()
     for top_k in (1, 5, 100):
@@ -75,51 +72,29 @@ def test_every_backend_finds_what_the_exact_one_finds(spec, tmp_path):
     assert {hit.place for hit in found[0]} == {*range(NUM_ITEMS)} - {39}, "the second shard has one row less"
 
 
-def test_a_graph_reaches_every_embedding_and_is_always_the_same(tmp_path):
-    """Added by several threads, some of 5,000 embeddings are reached by no search."""
-    pytest.importorskip("usearch")
-    number = 5000
-    vectors = np.random.default_rng(1).standard_normal((number, DIMENSION)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    graphs = []
-    for folder in (tmp_path / "one", tmp_path / "two"):
-        index = IndexFolder.begin(folder, dataclasses.replace(DESCRIPTION, num_items=number, items_per_shard=number))
-        index.write_shard(0, [f"{item}.jpg" for item in range(number)], vectors, [])
-        open_backend(IndexFolder.open(folder), "usearch").add()
-        graphs.append((folder / "usearch" / GRAPH).read_bytes())
-    assert graphs[0] == graphs[1]
-    hits = search(IndexFolder.open(folder), vectors[:1], number, "usearch")[0]
-    assert {hit.place for hit in hits} == set(range(number))
-
-
 def test_nothing_is_taken_up_twice_and_the_rest_is_continued(spec, tmp_path, monkeypatch, caplog):
     index = written(tmp_path / "index")
     backend = open_backend(index, spec)
     calls, was_interrupted = [], []
-    if spec.startswith("milvus"):
-        monkeypatch.setattr(milvus, "ROWS_AT_ONCE", 6)
-        upsert = backend.client.upsert
+    monkeypatch.setattr(milvus, "ROWS_AT_ONCE", 6)
+    upsert = backend.client.upsert
 
-        def interrupted(collection, rows, **options):
-            if len(calls) > 30 and not was_interrupted:
-                was_interrupted.append(True)
-                raise KeyboardInterrupt
-            calls.extend(row["name"] for row in rows)
-            return upsert(collection, rows, **options)
+    def interrupted(collection, rows, **options):
+        if len(calls) > 30 and not was_interrupted:
+            was_interrupted.append(True)
+            raise KeyboardInterrupt
+        calls.extend(row["name"] for row in rows)
+        return upsert(collection, rows, **options)
 
-        backend.client.upsert = interrupted
-        with pytest.raises(KeyboardInterrupt):
-            backend.add()
-        with pytest.raises(IndexFolderError, match="has not all embeddings"):
-            search(index, QUERIES, 1, spec)
+    backend.client.upsert = interrupted
+    with pytest.raises(KeyboardInterrupt):
         backend.add()
-        assert {*calls} == {*index.items()[0]} and len(calls) < 1.5 * NUM_ITEMS, "finished shards are sent once"
-        assert not [record for record in caplog.records if record.name.startswith("grpc")]
-        assert backend.count() == NUM_ITEMS - 1
-    else:
-        write = backend.write
-        backend.write = lambda folder: (calls.append(folder), write(folder))
-        backend.add()
+    with pytest.raises(IndexFolderError, match="lacks embeddings"):
+        search(index, QUERIES, 1, spec)
+    backend.add()
+    assert {*calls} == {*index.items()[0]} and len(calls) < 1.5 * NUM_ITEMS, "finished shards are sent once"
+    assert not [record for record in caplog.records if record.name.startswith("grpc")]
+    assert backend.count() == NUM_ITEMS - 1
     expected = len(calls)
     backend.add()
     assert len(calls) == expected
@@ -130,35 +105,16 @@ def test_what_another_index_holds_is_not_searched(spec, tmp_path):
     index = written(tmp_path / "index")
     open_backend(index, spec).add()
     other = written(tmp_path / "other", dataclasses.replace(DESCRIPTION, fingerprint="another"))
-    if spec.startswith("usearch"):
-        (tmp_path / "index" / "usearch").rename(tmp_path / "other" / "usearch")
     with pytest.raises(IndexFolderError, match="other"):
         search(other, QUERIES, 1, spec)
     open_backend(other, spec).add()
     assert [hits[0].name for hits in search(other, QUERIES, 1, spec)] == ["3.jpg", "7.jpg", "49.jpg"]
 
 
-def test_a_cut_graph_is_refused_and_made_anew(tmp_path):
-    pytest.importorskip("usearch")
-    index = written(tmp_path / "index")
-    file = tmp_path / "index" / "usearch" / GRAPH
-    for cut in (lambda: file.unlink(), lambda: file.write_bytes(file.read_bytes()[:100])):
-        open_backend(index, "usearch").add()
-        cut()
-        with pytest.raises(IndexFolderError, match=r"graph\.usearch"):
-            search(index, QUERIES, 1, "usearch")
-        open_backend(index, "usearch").add()
-        assert len(search(index, QUERIES, 4, "usearch")[2]) == 4
-
-
-@each_row(
-    ("spec", "package", "extra"),
-    [("usearch", "usearch.index", "retrieval"), ("milvus:http://localhost:1", "pymilvus", "milvus")],
-)
-def test_a_package_that_is_missing(tmp_path, monkeypatch, spec, package, extra):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(IndexFolderError, match=rf"hf-ngsan\[{extra}\]"):
-        open_backend(written(tmp_path / "index"), spec)
+def test_milvus_without_its_client(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymilvus", None)
+    with pytest.raises(IndexFolderError, match=r"hf-ngsan\[milvus\]"):
+        open_backend(written(tmp_path / "index"), "milvus:http://localhost:1")
 
 
 def test_a_collection_of_milvus_that_lacks_embeddings_is_not_searched(tmp_path):
@@ -200,7 +156,7 @@ def test_a_collection_takes_the_place_of_an_earlier_one(tmp_path, monkeypatch):
     for _ in range(2):
         open_backend(after, spec).drop_earlier()
         assert backend.client.list_collections() == [backend.collection] and backend.count() == 19
-    with pytest.raises(IndexFolderError, match=r"has not all embeddings of .*before"):
+    with pytest.raises(IndexFolderError, match=r"lacks embeddings of .*before"):
         search(before, QUERIES, 3, spec)
     open_backend(before, spec).add()  # a copy of the folder, which has not grown
     open_backend(after, spec).drop_earlier()
@@ -229,10 +185,8 @@ def test_filters_go_by_names_captions_and_columns(tmp_path):
         search_current([index], DESCRIPTION.fingerprint, VECTORS[:1], 9, spec, "depth > 1")
     with pytest.raises(IndexFolderError, match="correct the filter"):
         search(index, VECTORS[:1], 9, spec, "width >")
-    for other in ("exact", "usearch"):
-        pytest.importorskip("usearch")
-        with pytest.raises(IndexFolderError, match="filter"):
-            search(index, VECTORS[:1], 9, other, "width > 500")
+    with pytest.raises(IndexFolderError, match="filter"):
+        search(index, VECTORS[:1], 9, "exact", "width > 500")
 
 
 @pytest.mark.slow
@@ -242,59 +196,37 @@ def test_milvus_finds_as_many_images_as_are_asked_for(tmp_path):
     vectors = np.random.default_rng(0).standard_normal((300, DIMENSION)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     index = index_of(tmp_path / "index", [f"{number}.jpg" for number in range(300)], vectors)
-    for number, kind in enumerate((None, IndexKind("HNSW", {"M": 4}), IndexKind("IVF_FLAT", {"nlist": 100}))):
-        spec = f"milvus:{tmp_path / f'{number}.db'}"
-        backend = open_backend(index, spec, kind)
+    for kind, params in (("AUTOINDEX", {}), ("HNSW", {"M": 4}), ("IVF_FLAT", {"nlist": 100})):
+        spec = f"milvus:{tmp_path / kind}.db"
+        backend = open_backend(index, spec)
         backend.add()
-        backend.client.release_collection(backend.collection)
-        backend.client.load_collection(backend.collection)  # makes the graph, or the cells
+        client, collection = backend.client, backend.collection
+        client.release_collection(collection)
+        if params:  # as a user changes it
+            client.drop_index(collection, "embedding")
+            made = client.prepare_index_params()
+            made.add_index("embedding", index_type=kind, metric_type="IP", params={"params": params})
+            client.create_index(collection, made)
+        client.load_collection(collection)  # makes the graph, or the cells
+        assert open_backend(index, spec).index_type == kind
         for top_k in (96, 280, 300):
             found = search(index, vectors[:20], top_k, spec)
             assert [len(hits) for hits in found] == [top_k] * 20, (kind, top_k)
             assert [hits[0].place for hits in found] == list(range(20)), (kind, top_k)
 
 
-@pytest.mark.slow
-def test_the_kind_of_milvus_index_is_made_kept_and_changed(tmp_path):
-    pytest.importorskip("milvus_lite")
-    spec = f"milvus:{tmp_path / 'milvus.db'}"
-    before, after = (index_of(tmp_path / name, *state) for name, state in STATES.items())
-
-    def kind_after(index, kind, earlier=None) -> tuple[str, list[int]]:
-        backend = open_backend(index, spec, kind)
-        backend.add(earlier)
-        backend.client.release_collection(backend.collection)
-        backend.client.load_collection(backend.collection)  # writes the file of the index
-        assert names_of(search(index, QUERIES, 3, spec)) == names_of(search(index, QUERIES, 3, "exact"))
-        sizes = [file.stat().st_size for file in (tmp_path / "milvus.db").rglob("*.idx")]
-        return backend.client.describe_index(backend.collection, "embedding")["index_type"], sizes
-
-    small = kind_after(before, IndexKind("HNSW", {"M": 4, "efConstruction": 50}))
-    large = kind_after(before, IndexKind("HNSW", {"M": 64}))
-    assert small[0] == large[0] == "HNSW" and max(large[1]) > 2 * max(small[1])
-    assert kind_after(before, None) == large
-    assert kind_after(after, None, before)[0] == "HNSW"
-    assert kind_after(after, IndexKind("IVF_FLAT", {"nlist": 4}))[0] == "IVF_FLAT"
-
-
-def shards_of(folder, spec: str) -> list[IndexFolder]:
+def shards_of(folder) -> list[IndexFolder]:
     """The embeddings of `written`, in three indexes of their own."""
     rows = [item for item in range(NUM_ITEMS) if item != UNREADABLE]
     parts = [rows[:5], rows[5:29], rows[29:]]
-    found = [
+    return [
         index_of(folder / f"part-{number}", [f"{item}.jpg" for item in part], VECTORS[part])
         for number, part in enumerate(parts)
     ]
-    for index in found:
-        open_backend(index, spec).add()
-        index.backend = spec
-    return found
 
 
-@each_row("spec", ["exact", "usearch"])
-def test_several_indexes_are_searched_as_one(tmp_path, spec):
-    pytest.importorskip("usearch")
-    whole, parts = written(tmp_path / "whole"), shards_of(tmp_path, spec)
+def test_several_indexes_are_searched_as_one(tmp_path):
+    whole, parts = written(tmp_path / "whole"), shards_of(tmp_path)
     for top_k in (1, 4, 100):
         found, expected = search(parts, QUERIES, top_k), search(whole, QUERIES, top_k)
         assert names_of(found) == names_of(expected)
@@ -333,19 +265,11 @@ def test_hits_are_those_of_a_sorted_list(sizes, num_queries, top_k, dtype, data)
         assert of_query.tolist() == [products[place] for place in expected]
 
 
-@each_row(
-    ("spec", "kind", "named"),
-    [
-        ("faiss", None, "'faiss'"),
-        ("usearch", IndexKind("HNSW"), "Milvus"),
-        ("milvus:m.db", IndexKind("SCANN"), "'SCANN'"),  # which Milvus Lite would take for another kind
-        ("milvus:m.db", IndexKind("HNSW", {"nlist": 4}), "'nlist'.* M and efConstruction"),
-    ],
-)
-def test_a_backend_or_kind_that_is_not_known(spec, kind, named):
-    check_backend("milvus:http://localhost:1", IndexKind("SCANN", {"nlist": 4}))
-    with pytest.raises(IndexFolderError, match=named):
-        check_backend(spec, kind)
+def test_a_backend_that_is_not_known():
+    check_backend("milvus:http://localhost:1")
+    for spec in ("faiss", "milvus:"):
+        with pytest.raises(IndexFolderError, match=f"'{spec}'"):
+            check_backend(spec)
 
 
 def test_an_index_without_any_embedding(spec, tmp_path):

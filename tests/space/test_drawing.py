@@ -40,7 +40,7 @@ def test_every_beam_is_shown_below_a_smaller_photograph_with_a_map_for_each_word
     assert "aspect-ratio: 1600 / 800" in html
     known = beams(["a"], confidence=0.25, unlike_training=True, visualness=[("a", 0.5)])
     html = drawing.photograph_with_captions(Image.new("RGB", (16, 8)), known)
-    assert "25% sure" in html and "unlike" in html and "visualness 0.50" in html
+    assert "25%" in html and "differs from the training" in html and "visualness 0.50" in html
 
 
 def test_words_are_text_and_the_line_under_them_is_as_dark_as_they_are_visual():

@@ -111,7 +111,7 @@ def test_a_vision_encoder_is_attached_to_a_captioner_of_its_features_alone(folde
     """The captioner does not know the origin of its features, so only their dimension is compared."""
     for name, backbone, options, named in (
         ("seeing", "first", {}, "already"),
-        ("blind", "first", {"leave_out_backbone": True}, "keep its weights"),
+        ("blind", "first", {"leave_out_backbone": True}, "local folder"),
         ("blind", "wider", {}, "dimension of .* 16.* 8"),
     ):
         with pytest.raises(ValueError, match=named):

@@ -8,7 +8,6 @@ import math
 import pytest
 import sacrebleu
 import torch
-from safetensors.torch import load_file
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError
@@ -103,24 +102,6 @@ def test_configs_that_cannot_be_are_refused(section, change, named, tmp_path):
     sections[section] |= change
     with pytest.raises(ValueError, match=named):
         train(config_of(sections))
-
-
-def test_the_command_averages_checkpoints(trained, tmp_path, capsys):
-    folder, _ = trained
-    checkpoints = sorted((folder / "run" / "checkpoints").glob("step-*"))
-    assert len(checkpoints) == 3
-    output = tmp_path / "average"
-    prints(capsys, "average", "--model", folder / "run", "--last", 2, "--output", output)
-    model, _ = load_model(output, "translation")
-    parts = [load_file(one / "model.safetensors") for one in checkpoints[-2:]]
-    for name, weight in model.state_dict().items():
-        if name in parts[0]:
-            torch.testing.assert_close(weight, sum(part[name] for part in parts) / 2)
-    assert "exists" in fails(capsys, "average", "--model", folder / "run", "--output", output)
-    assert "checkpoints" in fails(capsys, "average", "--model", output, "--output", tmp_path / "new")
-    (checkpoints[-1] / "model.safetensors").rename(tmp_path / "gone")
-    assert "model.safetensors" in fails(capsys, "average", "--model", folder / "run", "--output", tmp_path / "new")
-    (tmp_path / "gone").rename(checkpoints[-1] / "model.safetensors")
 
 
 def test_the_command_scores_translations_with_their_signature(trained, translator, tmp_path, capsys):

@@ -8,7 +8,6 @@ from PIL import Image
 
 from hf_ngsan.visualization import (
     MissingPlotsError,
-    plot_caption,
     plot_contact_sheet,
     plot_question,
     plot_training_curve,
@@ -27,22 +26,6 @@ SQUARE = Image.new("RGB", (20, 20), "red")
 
 def titles_of(figure) -> list[str]:
     return [panel.get_title() for panel in figure.axes]
-
-
-def test_a_caption_has_the_boxes_and_the_weights_of_one_word():
-    names, weights = ["red circle", "green star", "blue square"], np.full((5, 3), 1 / 3)
-    weights[4] = [0.7, 0.2, 0.1]
-    figure = plot_caption(IMAGE, BOXES, WORDS, weights, 4, names)
-    picture, attended = figure.axes
-    assert figure.get_suptitle() == "the red circle lies left" and titles_of(figure)[1] == "attention of “left”"
-    assert [text.get_text() for text in picture.texts] == names
-    assert [text.get_text() for text in attended.texts] == ["10%", "20%", "70%"]  # the heaviest on top
-    np.testing.assert_allclose(
-        [(*patch.get_xy(), patch.get_width(), patch.get_height()) for patch in picture.patches],
-        [[20, 20, 40, 20], [100, 0, 80, 25], [80, 60, 40, 30]],
-    )
-    opacity = np.array([patch.get_facecolor()[3] for patch in attended.patches])
-    np.testing.assert_allclose(opacity / opacity[-1], [1 / 7, 2 / 7, 1], rtol=1e-5)
 
 
 def peaks(number: int) -> np.ndarray:

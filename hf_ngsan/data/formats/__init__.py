@@ -1,4 +1,4 @@
-"""The registry of third-party feature formats; recognises the format of a file or folder."""
+"""The registry of third-party feature formats, and the detection of the format of a file or folder."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,25 +14,25 @@ from ..images import OwnFiles
 if TYPE_CHECKING:
     from .layouts import FeatureSource, VisualRecord
 
-BOX_ORDERS = ("xyxy", "xywh", "cxcywh")  # corners; the upper left corner, or the centre, with width and height
-FILES_LOOKED_AT = 4  # files of each folder that are examined to recognise their format
+BOX_ORDERS = ("xyxy", "xywh", "cxcywh")  # corners; upper left corner or centre, with width and height
+FILES_LOOKED_AT = 4  # number of files per folder that are examined to detect the format
 FOLDERS_LOOKED_AT = 16
 
 
 @dataclass(frozen=True)
 class FeatureFormat:
-    """One layout of feature files.
+    """A layout of feature files.
 
     Attributes:
         name: value of `hf-ngsan convert --from`.
-        summary: the files in one line.
-        suffixes: lower-case suffixes of their names, such as `(".npz",)`.
+        summary: one-line description of the files.
+        suffixes: lower-case suffixes of the file names, such as `(".npz",)`.
         read: reads the file of one image, as `read(path) -> VisualRecord`. The file has the first suffix, and its stem
             names the image.
-        open_file: for files of many images in place of `read`: a subclass of [`FeatureSource`].
-        recognises: tells whether a file with one of the suffixes has this format; all of them have it without.
+        open_file: a subclass of [`FeatureSource`] instead of `read`, for files with many images.
+        recognises: returns whether a file with one of the suffixes has this format; if None, all such files do.
 
-    Each function may be given by its `"module:name"`, imported when first used.
+    Each function may be a string `"module:name"`, which is imported on first use.
     """
 
     name: str
@@ -65,14 +65,14 @@ FEATURE_FORMATS: dict[str, FeatureFormat] = {}
 
 
 def register_format(layout: FeatureFormat) -> None:
-    """Adds a format of feature files, for `hf-ngsan convert` and `inspect`.
+    """Adds a format of feature files for `hf-ngsan convert` and `inspect`.
 
-    Raises a DataError for a known name, and for a format without `read` or `open_file`, or with both.
+    Raises a DataError for an existing name, and for a format without or with both of `read` and `open_file`.
     """
     if bool(layout.read) == bool(layout.open_file):
         raise DataError(f"The format {layout.name!r} needs either read or open_file.")
     if FEATURE_FORMATS.get(layout.name, layout) != layout:
-        raise DataError(f"There is a format {layout.name!r} already; give this one another name.")
+        raise DataError(f"A format {layout.name!r} already exists; choose another name.")
     FEATURE_FORMATS[layout.name] = layout
 
 
@@ -100,7 +100,7 @@ for built_in in (
 
 
 def open_sources(path: Path, name: str | None = None) -> list["FeatureSource"]:
-    """Opens the feature files that a path names, in a format that is recognised if its name is None."""
+    """Opens the feature files at a path; the format is detected if `name` is None."""
     from .layouts import files_in
 
     if not path.exists():
@@ -111,12 +111,12 @@ def open_sources(path: Path, name: str | None = None) -> list["FeatureSource"]:
     files = [path / key for key in files_in(path, *layout.suffixes)] if layout.open_file else [path]
     sources = [layout.open(file) for file in files]
     if not sources or not all(source.total for source in sources):
-        raise DataError(f"{path} holds no files of the format {layout.name} ({', '.join(layout.suffixes)}).")
+        raise DataError(f"{path} has no files of the format {layout.name} ({', '.join(layout.suffixes)}).")
     return sources
 
 
 def recognise(path: Path) -> FeatureFormat:
-    """Returns the format of a file or folder; raises a DataError for no format, or files of several formats."""
+    """Detects the format of a file or folder; raises a DataError for unknown or several formats."""
     examples: dict[str, Path] = {}
     problem: DataError | None = None
     for file in some_files(path):
@@ -124,17 +124,17 @@ def recognise(path: Path) -> FeatureFormat:
             for layout in FEATURE_FORMATS.values():
                 if layout.fits(file):
                     examples.setdefault(layout.name, file)
-                    if layout.name == "cocobu":  # the name of a folder decides between it and others of such files
+                    if layout.name == "cocobu":  # the name of the folder distinguishes it from other formats
                         break
         except DataError as error:
             problem = error
     if len(examples) > 1:
         listed = ", ".join(f"{name} ({file})" for name, file in examples.items())
-        raise DataError(f"{path} may be of several formats: {listed}; name one with --from, or give one of them alone.")
+        raise DataError(f"{path} may have several formats: {listed}; choose one with --from, or give only one of them.")
     if examples:
         return FEATURE_FORMATS[next(iter(examples))]
     raise problem or DataError(
-        f"{path} has no known format; their files end in {', '.join(sorted(known_suffixes()))}. Name one with --from:"
+        f"{path} has no known format; their files end in {', '.join(sorted(known_suffixes()))}. Give one with --from:"
         f" {', '.join(FEATURE_FORMATS)}. Images in tar or Parquet files are read as images:{path}."
     )
 
@@ -144,7 +144,7 @@ def known_suffixes() -> set[str]:
 
 
 def some_files(path: Path) -> Iterator[Path]:
-    """Yields a few files of features of every folder within a folder, or the single file."""
+    """Yields a few feature files of every folder below a folder, or the single file."""
     places = [("", [], [str(path)])] if path.is_file() else os.walk(path)
     own_files, suffixes = OwnFiles(path, links=path.is_file()), known_suffixes()
     for folder, folders, files in islice(places, FOLDERS_LOOKED_AT):

@@ -1,4 +1,4 @@
-"""The layouts of feature files that others have released. No pickle but torch's tensors is loaded."""
+"""The layouts of released feature files. No pickles are loaded except torch tensors."""
 
 import binascii
 import math
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import h5py
 
 TSV_FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-FEATURES, BOXES, GRIDS = "_features", "_boxes", "_grids"  # endings of the names of arrays in HDF5 files
+FEATURES, BOXES, GRIDS = "_features", "_boxes", "_grids"  # suffixes of array names in HDF5 files
 COCOBU_PARTS = ("_att", "_box", "_fc")
 
 
 @dataclass(frozen=True)
 class VisualRecord:
-    """Features `(N, D)` of one image or video, boxes `(N, 4)` in pixels or shares, the width and height of the image,
-    and the rows and columns of a grid, as far as the file has them."""
+    """Features `(N, D)` of one image or video and, if the file has them, boxes `(N, 4)` in pixels or relative to the
+    image, width and height of the image, and rows and columns of a grid."""
 
     features: np.ndarray
     boxes: np.ndarray | None = None
@@ -37,8 +37,8 @@ class VisualRecord:
 
 
 class Entry(NamedTuple):
-    """A record that has not been read yet: the image's name, if known before, its place in messages, the place of the
-    next record for [`FeatureSource.entries`], and a function that returns name and record."""
+    """A record that has not been read yet: the name of its image, if already known, its position for messages, the
+    position of the next record for [`FeatureSource.entries`], and a function that returns name and record."""
 
     name: str | None
     where: str
@@ -51,8 +51,8 @@ class Entry(NamedTuple):
 
 
 class FeatureSource:
-    """An opened file or folder of named records. `total` is the `end` of the last entry, in `unit`; if not all names
-    are numbers (`is_numbered`), places become ids."""
+    """An opened file or folder of named records. `total` is the `end` of the last entry, in `unit`. If not all names
+    are numbers (`is_numbered`), positions become ids."""
 
     unit = "images"
 
@@ -64,7 +64,7 @@ class FeatureSource:
         return all(number_of(name) is not None for name, _ in self.names)
 
     def entries(self, start: int = 0) -> Iterator[Entry]:
-        """Yields the entries from a place on, 0 or the `end` of an entry, always in the same order."""
+        """Yields the entries from a position (0 or the `end` of an entry) on, always in the same order."""
         for place, (name, key) in enumerate(self.names[start:], start):
             yield Entry(name, self.where(key), place + 1, partial(self.read_named, name, key))
 
@@ -82,7 +82,7 @@ class FeatureSource:
 
 
 def files_in(path: Path, *suffixes: str) -> list[str]:
-    """Returns the sorted own files of some suffixes in a folder, as [`visible_files`]; "" for a single file."""
+    """Returns the sorted files with these suffixes in a folder, see [`visible_files`]; "" for a single file."""
     if path.is_file():
         return [""]
     own_files, where = OwnFiles(path), str(path)
@@ -91,7 +91,7 @@ def files_in(path: Path, *suffixes: str) -> list[str]:
 
 
 class FileSource(FeatureSource):
-    """A folder, searched recursively, with a file of a suffix for each image, named by its stem; or one such file."""
+    """A folder (searched recursively) with one file per image, named by its stem; or one such file."""
 
     def __init__(self, path: Path, suffix: str, read: Callable[[Path], VisualRecord]) -> None:
         super().__init__(path, [((path / key).stem, key) for key in files_in(path, suffix)])
@@ -134,8 +134,8 @@ def parse_line(line: bytes, where: str) -> tuple[str, VisualRecord]:
 
 
 class Hdf5Source(FeatureSource):
-    """An HDF5 file with arrays of each image, named by its id and a suffix: the features and boxes of the Meshed-Memory
-    Transformer (Cornia et al. 2020), or the square grids of RSTNet (Zhang et al. 2021)."""
+    """An HDF5 file with arrays of each image, named by its id and a suffix: features and boxes of the Meshed-Memory
+    Transformer (Cornia et al. 2020), or square grids of RSTNet (Zhang et al. 2021)."""
 
     def __init__(self, path: Path) -> None:
         self.file = open_hdf5(path)
@@ -158,24 +158,24 @@ class Hdf5Source(FeatureSource):
         features = self.read_array(f"{key}{GRIDS}")
         side = math.isqrt(len(features))
         if side**2 != len(features):
-            raise DataError(f"{self.where(key)}{GRIDS} has {len(features)} cells, which make no square grid.")
+            raise DataError(f"{self.where(key)}{GRIDS} has {len(features)} cells, which do not form a square grid.")
         return VisualRecord(features, grid=(side, side))
 
     def read_array(self, key: str) -> np.ndarray:
-        """Reads an array that is stored in the file itself, and whole: HDF5 reads a missing part as zeros."""
+        """Reads an array that is stored completely in the file itself: HDF5 would read missing parts as zeros."""
         import h5py
 
         link = self.file.get(key, getlink=True)
         dataset = self.file[key] if isinstance(link, h5py.HardLink) else None
         if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
-            raise DataError(f"{self.where(key)} is no array that is stored in this file.")
+            raise DataError(f"{self.where(key)} is not an array stored in this file.")
         if dataset.chunks is None:
             is_whole = dataset.id.get_storage_size() >= dataset.nbytes
         else:
             sides = zip(dataset.shape, dataset.chunks, strict=True)
             is_whole = dataset.id.get_num_chunks() >= math.prod(-(-size // side) for size, side in sides)
         if not is_whole:
-            raise DataError(f"{self.where(key)} is stored in part only; get the file again.")
+            raise DataError(f"{self.where(key)} is incomplete; download the file again.")
         return dataset[:]
 
 
@@ -183,7 +183,7 @@ def open_hdf5(path: Path) -> "h5py.File":
     try:
         import h5py
     except ImportError:
-        raise DataError(f"{path} is an HDF5 file, which needs h5py: pip install 'hf-ngsan[features]'.") from None
+        raise DataError(f"{path} is an HDF5 file and needs h5py: pip install 'hf-ngsan[features]'.") from None
     return h5py.File(path, "r")
 
 
@@ -198,7 +198,7 @@ def is_grid(path: Path) -> bool:
 
 
 def read_cocobu(path: Path) -> VisualRecord:
-    """Reads `NAME_att/ID.npz` of ImageCaptioning.pytorch, and boxes of `NAME_box/ID.npy` if there is this folder."""
+    """Reads `NAME_att/ID.npz` of ImageCaptioning.pytorch, and boxes in `NAME_box/ID.npy` if this folder exists."""
     with np.load(path, allow_pickle=False) as arrays:
         features = arrays["feat"]
     if features.ndim == 3:
@@ -214,13 +214,13 @@ def is_cocobu(path: Path) -> bool:
 
 
 def read_vqa(path: Path) -> VisualRecord:
-    """Reads regions. The number of boxes decides whether `x` is (D, n) or (n, D)."""
+    """Reads regions. The number of boxes determines whether `x` is (D, n) or (n, D)."""
     with np.load(path, allow_pickle=False) as arrays:
         features, boxes = arrays["x"], arrays["bbox"]
         size = int(arrays["image_w"].item()), int(arrays["image_h"].item())
         number = int(arrays["num_bbox"].item()) if "num_bbox" in arrays else len(boxes)
     if len(boxes) != number or features.ndim != 2 or features.shape.count(number) != 1:
-        raise DataError(f"{path}: x of shape {features.shape} and bbox of {boxes.shape} do not show {number} boxes.")
+        raise DataError(f"{path}: x of shape {features.shape} and bbox of {boxes.shape} do not match {number} boxes.")
     return VisualRecord(features.T if features.shape[1] == number else features, boxes, size)
 
 
@@ -235,8 +235,8 @@ def read_tensor(path: Path) -> VisualRecord:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about old formats
             tensor = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:  # its message explains how to load the file anyway
-        raise DataError(f"{path} holds other objects than tensors, which are never loaded.") from None
+    except pickle.UnpicklingError:  # hide its message, which explains how to load the file anyway
+        raise DataError(f"{path} has other objects than tensors; these are never loaded.") from None
     _, dimension, height, width = tensor.shape
     return VisualRecord(tensor.detach().numpy().reshape(dimension, height * width).T, grid=(height, width))
 

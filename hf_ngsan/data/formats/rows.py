@@ -1,4 +1,4 @@
-"""Rows of the feature contract from records of feature files: ids, columns, boxes."""
+"""Makes rows of the feature contract from records of feature files: ids, columns, boxes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,19 +14,19 @@ from ..errors import DataError
 from .layouts import Entry, FeatureSource, VisualRecord
 
 FORMAT = 2  # version of conversion.json
-MAX_GUESSED_SIDE = 65_535  # pixels of a side of an image whose size is unknown: the most that JPEG can hold
+MAX_GUESSED_SIDE = 65_535  # maximal side in pixels of an image of unknown size: the maximum of JPEG
 
 
 class LeftOutError(DataError):
-    """An image without a record in the annotations."""
+    """An image that has no record in the annotations."""
 
 
 @dataclass
 class ConversionPlan:
-    """The inputs of a folder of features, and the columns of its rows; conversion.json.
+    """The inputs of a folder of features, and the columns of its rows; saved as conversion.json.
 
-    A run with another `key` starts again. The first row decides the fields from `is_known` on. `guesses_sizes`: boxes
-    are in pixels and the sizes of images are unknown.
+    A run with another `key` starts from the beginning. The first row determines the fields from `is_known` on.
+    `guesses_sizes`: boxes are in pixels and the sizes of images are unknown.
     """
 
     key: str
@@ -62,12 +62,12 @@ class ConversionPlan:
         for name, has in presence.items():
             if has != getattr(self, name):
                 what = name.removeprefix("has_")
-                raise DataError(f"{where}: it has {'' if has else 'no '}{what}, unlike the others; convert them apart.")
+                raise DataError(f"{where}: it has {'' if has else 'no '}{what}, unlike others; convert it separately.")
 
 
 @dataclass
 class RowMaker:
-    """Makes rows from the records of sources, in order; the first completes the plan."""
+    """Makes rows from the records of sources, in order; the first row completes the plan."""
 
     sources: Sequence[FeatureSource]
     plan: ConversionPlan
@@ -76,23 +76,23 @@ class RowMaker:
     grid_size: tuple[int, int] | None = None
     split: str | None = None
     seen: set[int] = field(default_factory=set)  # ids of the images that have rows
-    names: set[str] = field(default_factory=set)  # their names where these are no numbers
+    names: set[str] = field(default_factory=set)  # their names if these are not numbers
 
     def make_row(self, number: int, entry: Entry, name: str, record: VisualRecord) -> dict[str, Any]:
-        """Returns a row of the contract; a DataError if it is broken, its id is taken or it fits no row before."""
+        """Returns a row of the contract; raises a DataError for broken records, repeated ids and differing columns."""
         where = entry.where if entry.name else f"{entry.where} (image {name})"
         is_numbered = self.sources[number].is_numbered
         before = sum(source.total for source in self.sources[:number] if not source.is_numbered)
         image_id = number_of(name) if is_numbered else before + entry.end - 1
         if image_id is None:
-            raise DataError(f"{entry.where}: the image is called {name!r}, which is no number.")
+            raise DataError(f"{entry.where}: the name of the image is {name!r}, which is not a number.")
         if image_id in self.seen:
-            raise DataError(f"{entry.where}: image {image_id} is there twice; image ids must be unique.")
+            raise DataError(f"{entry.where}: image {image_id} occurs twice; image ids must be unique.")
         annotated = self.annotated(image_id, name, is_numbered, where)
         size, split = record.size or annotated.size, annotated.split or self.split
         row = self.feature_row(record, size, where)
         if self.plan.has_split and split is None:
-            raise DataError(f"{where}: the split of the image is unknown; name it with --split.")
+            raise DataError(f"{where}: the split of the image is unknown; give it with --split.")
         self.plan.complete(row, size, is_numbered, where)
         if size is not None:
             row["width"], row["height"] = size
@@ -132,7 +132,7 @@ class RowMaker:
 
 
 def pool(features: np.ndarray, grid: tuple[int, int], grid_size: tuple[int, int]) -> np.ndarray:
-    """Returns the cells of a grid pooled by their means to another size, as RSTNet does, float32."""
+    """Mean-pools the cells of a grid to another size, like RSTNet; float32."""
     import torch
 
     feature_map = torch.from_numpy(np.array(features.T, dtype=np.float32, order="C")).view(1, -1, *grid)
@@ -140,16 +140,16 @@ def pool(features: np.ndarray, grid: tuple[int, int], grid_size: tuple[int, int]
 
 
 def contract_boxes(boxes: np.ndarray, size: tuple[float, float] | None, where: str, order: str = "xyxy") -> np.ndarray:
-    """Returns corners `(N, 4)` of boxes, in pixels or not, divided by the image's width and height, float32, clipped to
-    [0, 1]; an unknown size is that of the smallest image from (0, 0) with all boxes."""
+    """Returns the corners `(N, 4)` of boxes divided by the image's width and height, float32, clipped to [0, 1]. An
+    unknown image size is that of the smallest image from (0, 0) that includes all boxes."""
     boxes = finite_boxes(boxes, where).astype(np.float64)
     if order != "xyxy":
         sides = boxes[:, 2:]
         start = boxes[:, :2] - {"xywh": 0, "cxcywh": 0.5}[order] * sides
         boxes = np.concatenate([start, start + sides], axis=1)
-    refuse_boxes(boxes, boxes[:, 2:] <= boxes[:, :2], f"without area as {order}; --boxes names another order", where)
+    refuse_boxes(boxes, boxes[:, 2:] <= boxes[:, :2], f"without area as {order}; try another order with --boxes", where)
     tolerance = ROUNDING
-    if boxes.size and np.median(boxes[:, 2:]) <= 1 + BOX_TOLERANCE:  # one wrong box decides nothing
+    if boxes.size and np.median(boxes[:, 2:]) <= 1 + BOX_TOLERANCE:  # the median is robust against one wrong box
         size, tolerance = (1, 1), BOX_TOLERANCE
     elif size is None:
         size = np.minimum(np.floor(boxes[:, 2:].max(axis=0)) + 1, MAX_GUESSED_SIDE).tolist()

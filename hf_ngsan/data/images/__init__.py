@@ -1,4 +1,4 @@
-"""Images with captions, the reader of `images:SOURCE` ([`~loading.load_images`]). Here: the files of a dataset."""
+"""Images with captions: the reader of `images:SOURCE` ([`~loading.load_images`]). This file: files of a dataset."""
 
 import os
 import re
@@ -10,15 +10,15 @@ from ..errors import DataError
 
 ZIP = "zip://"
 HUB = "hf://datasets/"
-IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # by Pillow's names, as in models
+IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow's names, as in models
 SUFFIXES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi", ".gif")
 
 
 class OwnFiles:
-    """The files of a dataset: of a folder, of the folder of a file, or of a name on the Hub, there or in the caches.
+    """The files that belong to a dataset: a folder, the folder of a file, or a dataset on the Hub and its caches.
 
-    Readers open only files that [`find`](OwnFiles.find) returns. `links` allows links that lead elsewhere.
+    Readers open only files that [`find`](OwnFiles.find) returns. `links` allows links to other places.
     """
 
     def __init__(self, source: str | os.PathLike, links: bool = False) -> None:
@@ -39,8 +39,8 @@ class OwnFiles:
         self.real_folder_of = cache(os.path.realpath)
 
     def find(self, path: str, where: str) -> str:
-        """Returns where a file lies that the dataset names, by a path or as `zip://MEMBER::ARCHIVE`; raises a DataError
-        for a URL, or a file outside of the dataset."""
+        """Returns the location of a file that a dataset names, a path or `zip://MEMBER::ARCHIVE`; raises a DataError
+        for a URL or a file outside of the dataset."""
         if path.startswith(ZIP):
             member, _, archive = path.removeprefix(ZIP).partition("::")
             if archive and "::" not in archive and "://" not in member:
@@ -55,8 +55,8 @@ class OwnFiles:
         real = os.path.realpath(file) if os.path.islink(file) else os.path.join(self.real_folder_of(folder), name)
         is_inside = self.links or is_within(real, self.real_folders)
         if not (is_inside and is_within(file, self.folders + self.real_folders)):
-            problem = f"{where}: {path} lies outside of the dataset's folder, {self.folders[0]}, or is a link out of it"
-            raise DataError(f"{problem}; copy the file, or allow links in your own folder: images:FOLDER,links=true.")
+            problem = f"{where}: {path} is outside of the dataset's folder, {self.folders[0]}, or is a link out of it"
+            raise DataError(f"{problem}; copy the file, or allow links in your folder: images:FOLDER,links=true.")
         return file
 
 
@@ -69,7 +69,7 @@ def has_image_suffix(name: str) -> bool:
 
 
 def visible_files(folder: Path) -> Iterator[str]:
-    """Yields the names of files in a folder, recursively and relative to it, without hidden ones."""
+    """Yields the names of files in a folder, recursively and relative to it, without hidden files."""
 
     def raise_error(error: OSError) -> None:
         raise error
@@ -77,7 +77,7 @@ def visible_files(folder: Path) -> Iterator[str]:
     visited: set[str] = set()
     for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_error):
         real = os.path.realpath(place)
-        # of two ways to a linked folder the first by name is taken
+        # if two paths lead to a linked folder, the first by name is used
         folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
         if real not in visited:
             inside = "" if place == os.fspath(folder) else f"{Path(place).relative_to(folder).as_posix()}/"
@@ -86,11 +86,11 @@ def visible_files(folder: Path) -> Iterator[str]:
 
 
 def sorted_files(folder: Path, suffixes: tuple[str, ...] = SUFFIXES, links: bool = False) -> list[str]:
-    """Returns the sorted names of such own files of a folder, recursively and relative to it; a ValueError for none."""
+    """Returns the sorted names of such files in a folder, recursively and relative to it; a ValueError for none."""
     own_files = OwnFiles(folder, links)
     names = sorted(name for name in visible_files(folder) if name.lower().endswith(suffixes))
     if not names:
-        raise ValueError(f"{folder} holds no files that end in {', '.join(suffixes)}.")
+        raise ValueError(f"{folder} has no files that end in {', '.join(suffixes)}.")
     for name in names:
         if name != name.encode(errors="replace").decode():
             raise ValueError(f"{folder}: the file name {name!r} is not UTF-8 text; rename it.")

@@ -1,4 +1,4 @@
-"""The images of a dataset: only its own files are opened, whatever paths its rows name."""
+"""Opens the images of a dataset; only its own files are opened, regardless of the paths in its rows."""
 
 import io
 from collections.abc import Collection, Mapping
@@ -17,13 +17,13 @@ from datasets.utils.file_utils import xopen
 from ..errors import DataError, reason_of
 from . import HUB, IMAGE_FORMATS, ZIP, OwnFiles
 
-MEDIA = ("image", "video", "frames")  # columns whose files this package opens
+MEDIA = ("image", "video", "frames")  # columns with files that this package opens
 NAMED_IMAGES = "hf_ngsan_images"  # name of the format of [`NamedImagesFormatter`]
 
 
 def with_own_media(dataset: Dataset, names: Collection[str] = ()) -> Dataset:
-    """Returns a dataset without columns, other than images, for which the datasets library opens files, at any depth of
-    their types, or whose name is among `names`."""
+    """Removes columns for which the datasets library would open files (at any depth of their types), except images, and
+    the columns in `names`."""
     kinds = {name: kind for name, kind in dataset.features.items() if not isinstance(kind, Image)}
     return dataset.remove_columns([name for name, kind in kinds.items() if name in names or holds_media(kind)])
 
@@ -35,7 +35,7 @@ def holds_media(kind: Any) -> bool:
 
 
 def with_own_files(dataset: Dataset, column: str, own_files: OwnFiles, name: str) -> Dataset:
-    """Returns a dataset whose images without bytes have absolute paths of its own files."""
+    """Returns a dataset in which images without bytes have absolute paths of the dataset's files."""
     parts, is_changed, first = list[pa.Array](), False, 0
     table = dataset.with_format("arrow")[:]
     for chunk in table.column(column).chunks:
@@ -56,23 +56,23 @@ def with_own_files(dataset: Dataset, column: str, own_files: OwnFiles, name: str
 
 
 def decode_image(value: Mapping, feature: Image) -> PIL.Image.Image:
-    """Decodes an image that is stored as `{"bytes", "path"}`, of a raster format, upright, in its stored mode."""
+    """Decodes a raster image stored as `{"bytes", "path"}`; the result is upright, in the stored mode."""
     content = read_image(value["path"]) if value["bytes"] is None else value["bytes"]
     try:
         opened = PIL.Image.open(io.BytesIO(content), formats=IMAGE_FORMATS)
-    except PIL.UnidentifiedImageError:  # its message is an address in memory
+    except PIL.UnidentifiedImageError:  # its message only has a memory address
         raise PIL.UnidentifiedImageError(f"it is not an image of {', '.join(IMAGE_FORMATS)}, or is damaged") from None
     with opened as image:
         image.load()
         try:
             turned = PIL.ImageOps.exif_transpose(image)
-        except Exception:  # Pillow's parser of EXIF raises anything on damaged data; the pixels have been read
+        except Exception:  # Pillow's EXIF parser raises any exception for damaged data; the pixels have been read
             turned = image.copy()
     return turned.convert(feature.mode) if feature.mode and feature.mode != turned.mode else turned
 
 
 def read_image(path: str) -> bytes:
-    """Reads a file of a dataset, on the disk, in an archive there or on the Hub; raises a DataError for another URL."""
+    """Reads a file of a dataset from disk, from an archive or from the Hub; raises a DataError for other URLs."""
     if "://" not in path:
         return Path(path).read_bytes()
     place = path.partition("::")[2] if path.startswith(ZIP) else path
@@ -83,7 +83,7 @@ def read_image(path: str) -> bytes:
 
 
 class RasterImage(Image):
-    """The type of a column of images that [`decode_image`] decodes."""
+    """The type of an image column that [`decode_image`] decodes."""
 
     def decode_example(self, value: Any, token_per_repo_id: Any = None) -> PIL.Image.Image:
         return decode_image(value, self)
@@ -97,13 +97,13 @@ def with_raster_images(dataset: Dataset) -> Dataset:
 
 
 def with_named_images(rows: Dataset, name: str, stream: Any = None) -> Dataset:
-    """Returns rows whose images [`decode_image`] decodes, or those of a stream; errors name the row."""
+    """Returns rows with images decoded by [`decode_image`] or read from a stream; errors name the row."""
     return rows.with_format(NAMED_IMAGES, origin=Origin(name), stream=stream)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Name of a dataset in errors. Unpickling it in another process registers the format: it imports this module."""
+    """Name of a dataset for errors. Unpickling it imports this module, which registers the format."""
 
     name: str
 
@@ -121,7 +121,7 @@ class NamedImagesFormatter(PythonFormatter):
         columns = features or {}
         self.images = {name: kind for name, kind in columns.items() if isinstance(kind, Image) and kind.decode}
         stored = {name: Image(decode=False) for name in self.images}
-        # `map` of datasets asks for lazy rows, which would ask this class for each of their columns without end.
+        # `map` of datasets uses lazy rows, which would call this class for each of their columns endlessly.
         super().__init__(features and Features({**columns, **stored}), **{**options, "lazy": False})
         self.origin, self.stream = origin, stream
 
@@ -140,12 +140,12 @@ class NamedImagesFormatter(PythonFormatter):
             return decode_image(value, self.images[column])
         except MemoryError:
             raise
-        except Exception as error:  # Pillow raises errors of many types for damaged files
+        except Exception as error:  # Pillow raises many types of errors for damaged files
             known = [f"{key} {rows[key][row]}" for key in ("image_id", "file_name") if key in rows.column_names]
             which = f"the image with {', '.join(known)}" if known else "an image"
             problem = f"{self.origin.name}: {which} cannot be read ({reason_of(error)})"
             raise DataError(f"{problem}; replace it or leave its row out.") from error
 
 
-# datasets (tested with 5.2) has no public way to add a format, only to transform rows that have been decoded.
+# datasets (tested with 5.2) has no public way to add a format, only transforms of decoded rows.
 _register_formatter(NamedImagesFormatter, NAMED_IMAGES)

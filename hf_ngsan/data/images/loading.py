@@ -1,5 +1,5 @@
-"""The readers of `images:SOURCE`, images with captions from any dataset that the datasets library reads, and of
-`videos:FOLDER`, video files with captions.
+"""The readers of `images:SOURCE` (images with captions from any dataset that the datasets library reads) and of
+`videos:FOLDER` (video files with captions).
 """
 
 import os
@@ -19,7 +19,7 @@ from .files import NAMED_IMAGES, with_named_images
 from .rows import TYPES, Columns, all_but_images, find_columns, image_rows
 from .sources import choose_split, is_folder_of_photographs, name_of_split, open_source, open_split, read_folder
 
-PLACE = "stream:"  # prefix of the path of an image in a stream, before its number
+PLACE = "stream:"  # prefix of the path of an image in a stream, followed by its number
 
 
 def load_images(
@@ -33,21 +33,21 @@ def load_images(
     shuffle_buffer: int = 1000,
     links: bool = False,
 ) -> Dataset:
-    """Loads one split of a dataset of images, with captions if it has any, as `image_id`, `image` (decoded when it is
-    read) and, if known, `captions` and `file_name`.
+    """Loads one split of a dataset of images, as `image_id`, `image` (decoded when it is read) and, if known,
+    `captions` and `file_name`.
 
-    Captions are in a column of lists, in several columns (`captions`, joined by `+`), or in a column of strings; rows
+    Captions are in a column of lists, in several columns (`captions`, joined by `+`), or in a column of strings. Rows
     with one string each are merged if they show the same image: the same id, else the same file name, else the same
-    bytes or path. Images without a caption are left out, unless no image has one. The id of an image comes from its id
-    column; else from the number at the end of its file name, if these are unique; else it is the number of its row.
+    bytes or path. Images without captions are left out, unless no image has captions. The id of an image is its value
+    in the id column, else the number at the end of its file name if these numbers are unique, else its row number.
 
-    With `streaming` the images are read from beginning to end in each epoch, and nothing is prepared on the disk; all
-    but the images is then read into memory first. `shuffle_buffer` rows of a stream are shuffled together.
+    With `streaming`, the images are read sequentially in each epoch, and nothing is prepared on disk; all other columns
+    are first read into memory. `shuffle_buffer` rows of a stream are shuffled together.
 
-    A link that leads out of the dataset's folder is a DataError; `links` allows links in a folder of photographs.
+    A link out of the dataset's folder is a DataError; `links` allows links in a folder of photographs.
     """
     name = f"{source}, split {split}"
-    if streaming and not is_folder_of_photographs(source, config):  # which is read in place anyway
+    if streaming and not is_folder_of_photographs(source, config):  # such a folder is read in place anyway
         return stream_images(source, split, name, image, captions, config, shuffle_buffer)
     dataset, numbers = open_split(source, split, config, links)
     return image_rows(dataset, find_columns(dataset, source, image, captions), numbers, name, source, links)
@@ -71,12 +71,12 @@ def stream_images(
 
 
 def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
-    # Streams may not know their columns before they are read; datasets (tested with 5.2) has no public way to ask.
+    # Streams may not know their columns before they are read; datasets (tested with 5.2) has no public way to get them.
     return {name: part._resolve_features() for name, part in open_source(source, config, streaming=True).items()}
 
 
 def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
-    """Returns the other columns that are needed, with the number of rows in `__row__`."""
+    """Returns the other columns that are needed, with row numbers in `__row__`."""
     names = columns.besides_images
     stored = enumerate(stream.select_columns(names or [columns.image]).decode(False))
     rows = [{"__row__": number, **{name: row[name] for name in names}} for number, row in stored]
@@ -85,8 +85,8 @@ def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
 
 
 class ImageStream:
-    """The images of a stream by the numbers of their rows. A number that is further behind the largest one so far than
-    the buffer is long makes the stream start again."""
+    """The images of a stream by row number. If a requested row is no longer in the buffer, the stream starts again from
+    the beginning."""
 
     def __init__(self, source: str, config: str | None, split: str, column: str, buffer: int) -> None:
         self.source, self.config, self.split, self.column, self.buffer = source, config, split, column, buffer
@@ -111,7 +111,7 @@ class ImageStream:
             try:
                 self.held[self.next] = next(self.items)  # type: ignore[arg-type]
             except StopIteration:
-                raise DataError(f"{self.source} has {self.next} images now, fewer than when it was opened.") from None
+                raise DataError(f"{self.source} has {self.next} images, fewer than when it was opened.") from None
             self.next += 1
         stored = [self.held[number] for number in numbers]
         self.largest = max(self.largest, highest)
@@ -127,17 +127,17 @@ class ImageStream:
         self.close()
         stream = open_stream(self.source, self.config)[self.split].select_columns([self.column])
         stream = stream.cast_column(self.column, Image(decode=False))
-        # Iteration by rows would split the files among loading processes.
+        # Iterating over rows would split the files among loader processes.
         values = (value for batch in stream.iter(batch_size=16) for value in batch[self.column])
         self.items = islice(values, number, None)
         self.first = self.next = number
 
 
 def load_videos(source: str, split: str, *, captions: str | None = None, links: bool = False) -> Dataset:
-    """Loads one split of a folder of videos, which [`read_folder`] reads as if they were photographs, with the column
-    `video` of type `Video(decode=False)`: the path of the file. Processors choose the frames. `links` is that of
+    """Loads one split of a folder of videos, which [`read_folder`] reads like photographs. The column `video` has the
+    type `Video(decode=False)`: the path of the file. Processors choose the frames. For `links`, see
     [`load_images`]."""
-    sorted_files(Path(source), VIDEO_SUFFIXES, links)  # an error without any
+    sorted_files(Path(source), VIDEO_SUFFIXES, links)  # raises an error if there are none
     part, numbers = choose_split(read_folder(Path(source), VIDEO_SUFFIXES, links), split, source)
     columns = find_columns(part, source, None, captions)
     rows = image_rows(part, columns, numbers, f"{source}, split {split}", source, links)
@@ -146,14 +146,14 @@ def load_videos(source: str, split: str, *, captions: str | None = None, links: 
 
 
 def reads_files(rows: Any) -> bool:
-    """Returns whether rows are of `images:` or `videos:`, decoded when they are read, and not those of a stream."""
+    """Returns whether rows come from `images:` or `videos:` without streaming; they are decoded when they are read."""
     if not isinstance(rows, Dataset) or shuffle_buffer_of(rows) is not None:
         return False
     return rows.format["type"] == NAMED_IMAGES or "video" in rows.column_names
 
 
 def shuffle_buffer_of(rows: Any) -> int | None:
-    """Returns the size of the windows in which streamed rows are shuffled; None for other rows."""
+    """Returns the size of the shuffle windows of streamed rows; None for other rows."""
     if not isinstance(rows, Dataset) or rows.format["type"] != NAMED_IMAGES:
         return None
     stream = rows.format["format_kwargs"]["stream"]

@@ -1,5 +1,5 @@
-"""Rows of the feature contract from a dataset of images with captions: its columns, found by type and name, and each
-image once, with all of its captions.
+"""Makes rows of the feature contract from a dataset of images with captions: finds its columns by type and name, and
+merges rows so that each image occurs once, with all of its captions.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def warn(message: str) -> None:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a dataset that are read, None without; `row_id` is a column `id`, of the image or of the
+    """Names of the columns that are read, None for missing ones; `row_id` is a column `id`, of the image or the
     caption."""
 
     image: str
@@ -58,7 +58,7 @@ class Columns:
 
 
 def find_columns(dataset: Dataset, source: str, image: str | None, captions: str | None) -> Columns:
-    """Finds the columns by their types and names, unless they are given; `source` is a name for errors."""
+    """Finds the columns by type and name, unless they are given; `source` is a name for errors."""
     if image is None:
         image = find_image_column(dataset, source)
     else:
@@ -79,7 +79,7 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
 
 
 def find_image_column(dataset: Dataset, source: str) -> str:
-    """Finds a column of images, else one of images as they are stored, else one of bytes with a name of images."""
+    """Finds a column of images, of encoded images, or of bytes with a usual name of images, in this order."""
     columns = dataset.features.items()
     names = (
         [name for name, kind in columns if isinstance(kind, Image)]
@@ -89,12 +89,12 @@ def find_image_column(dataset: Dataset, source: str) -> str:
     best = names[0] if len(names) == 1 else find_name(dataset.select_columns(names), IMAGE_NAMES)
     if best is None:
         problem = f"{source} has {len(names)} columns of images ({', '.join(names) or 'none'})"
-        raise DataError(f"{problem}; name one with image=COLUMN, of {', '.join(dataset.column_names)}.")
+        raise DataError(f"{problem}; choose one with image=COLUMN, of {', '.join(dataset.column_names)}.")
     return best
 
 
 def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
-    """Finds the columns of the first name in `CAPTION_NAMES`, such as `caption`, `caption_1`, and warns of others."""
+    """Finds columns with the first name in `CAPTION_NAMES`, such as `caption`, `caption_1`; warns about others."""
     texts = [name for name, kind in dataset.features.items() if is_text_or_list(kind)]
     matches = [(match, name) for name in texts if (match := CAPTION_COLUMN.fullmatch(name.lower()))]
     found = sorted((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name) for match, name in matches)
@@ -108,7 +108,7 @@ def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
 
 
 def refuse_column(dataset: Dataset, source: str, key: str, name: str, fits: Callable[[object], bool]) -> None:
-    """Raises a DataError for a column that a user names and that is not there, or of another type."""
+    """Raises a DataError for a column, chosen by the user, that does not exist or has another type."""
     fitting = [column for column, kind in dataset.features.items() if fits(kind)]
     if name not in fitting:
         columns = ", ".join(fitting) or "none"
@@ -118,7 +118,7 @@ def refuse_column(dataset: Dataset, source: str, key: str, name: str, fits: Call
 def find_name(
     dataset: Dataset, names: tuple[str, ...], fits: Callable[[object], bool] = lambda kind: True
 ) -> str | None:
-    """Returns the column that is first in a list of names, ignoring case; None without one, or if its type is wrong."""
+    """Returns the first column in a list of names, ignoring case; None if there is none or its type is wrong."""
     known = {name.lower(): name for name in dataset.column_names}
     name = next((known[name] for name in names if name in known), None)
     return name if name is not None and fits(dataset.features[name]) else None
@@ -137,7 +137,7 @@ def is_text_or_list(kind: object) -> bool:
 
 
 def is_encoded_image(kind: object) -> bool:
-    """Returns whether a type is the struct in which the datasets library stores images."""
+    """Returns whether a type is the struct that the datasets library uses for images."""
     if not isinstance(kind, dict) or set(kind) != {"bytes", "path"}:
         return False
     return is_bytes(kind["bytes"]) or kind["bytes"] == Value("null")
@@ -150,7 +150,7 @@ def is_image_column(kind: object) -> bool:
 def image_rows(
     dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str, links: bool = False
 ) -> Dataset:
-    """Returns the images in some rows of a dataset, each with all of its captions."""
+    """Returns the images in `rows` of a dataset, each with all of its captions."""
     images = dataset.select_columns([columns.image]).with_format(None)
     if not (isinstance(dataset.features[columns.image], Image) and dataset.features[columns.image].decode):
         images = images.cast_column(columns.image, Image())
@@ -164,7 +164,7 @@ def image_rows(
     has_bytes = any(len(data) > data.null_count for data, _ in parts)
     paths = [path for _, part in parts for path in part.to_pylist()]
     if len(columns.captions) == 1 and not isinstance(dataset.features[columns.captions[0]], List | LargeList):
-        # rows of the same image have the same id or file name, else the same bytes or path
+        # rows of the same image have the same id or file name, or else the same bytes or path
         digests = image_digests(images, read_files=False)
         keys = list(digests) if columns.key is None else table[columns.key].to_pylist()
         owners = first_rows(keys, in_split)
@@ -175,7 +175,7 @@ def image_rows(
     content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, paths, source), name)
     metadata = Dataset.from_dict(content, features=Features({column: TYPES[column] for column in content}))
     rows = concatenate_datasets([metadata, images], axis=1)
-    rows.info.description = ""  # it would be taken for the provenance of features
+    rows.info.description = ""  # it would be read as the provenance of features
     if len(chosen) < len(rows):
         rows = rows.select(chosen)
     return with_named_images(rows, name)
@@ -184,8 +184,8 @@ def image_rows(
 def all_but_images(
     table: pa.Table, columns: Columns, owners: np.ndarray, file_names: list[str | None] | None, name: str
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """Returns the columns besides the images, and the rows to keep; `owners` `(n,)` is the first row of the image of
-    each row, -1 for a row that is left out."""
+    """Returns the columns except the images, and the rows to keep; `owners` `(n,)` is the first row of the same image
+    for each row, -1 for a row that is left out."""
     chosen = np.flatnonzero(owners == np.arange(len(owners)))
     is_image_a_row = len(chosen) == np.count_nonzero(owners >= 0)
     content: dict[str, Any] = {}
@@ -197,7 +197,7 @@ def all_but_images(
             if left_out := int((~has_captions).sum()):
                 row = chosen[has_captions.argmin()]
                 such = f"such as {file_names[row] if file_names else f'row {row}'}"
-                warn(f"{name}: {left_out} of {len(chosen)} images, {such}, have no caption and were left out.")
+                warn(f"{name}: {left_out} of {len(chosen)} images ({such}) have no caption and were left out.")
             chosen = chosen[has_captions]
     if file_names is not None:
         content["file_name"] = pa.array(file_names, pa.string())
@@ -220,12 +220,12 @@ def image_digests(images: Dataset, read_files: bool) -> Iterator[bytes]:
                 yield hashlib.sha256(content.as_buffer()).digest()
             elif read_files and os.path.isfile(path.as_py()):
                 yield bytes.fromhex(sha256(Path(path.as_py())))
-            else:  # in an archive; or missing, which is an error when the image is read
+            else:  # in an archive; or missing, then reading the image raises an error
                 yield str(path.as_py()).encode()
 
 
 def first_rows(keys: Sequence, is_used: np.ndarray) -> np.ndarray:
-    """Returns `(n,)`, for each of n rows the first used one with the same key; -1 at unused rows."""
+    """Returns, for each of n rows, the first used row with the same key, `(n,)`; -1 at unused rows."""
     first: dict[Any, int] = {}
     places = np.full(len(is_used), -1)
     for row in np.flatnonzero(is_used).tolist():
@@ -239,11 +239,11 @@ def refuse_other_images(images: Dataset, owners: np.ndarray, keys: Sequence, nam
     digests = dict(zip(rows.tolist(), image_digests(images.select(rows), read_files=True), strict=True))
     for row in others.tolist():
         if digests[row] != digests[owners[row]]:
-            raise DataError(f"{name} {owners[row]} and {row} have the {column} {keys[row]!r:.60}, but are different.")
+            raise DataError(f"{name} {owners[row]} and {row} have the {column} {keys[row]!r:.60} but are different.")
 
 
 def names_of_files(table: pa.Table, columns: Columns, paths: list[str | None], source: str) -> list[str | None] | None:
-    """Returns the column of file names or, if every image has a path, the path relative to the source's folder."""
+    """Returns the column of file names or, if every image has a path, the paths relative to the source's folder."""
     if columns.file_name is not None:
         return table[columns.file_name].to_pylist()
     if None in paths:
@@ -266,7 +266,7 @@ def image_ids(
     if numbers is not None:
         if len(np.unique(numbers[chosen])) == len(chosen):
             return numbers
-        warn(f"{name}: several images have the same {column}, so that their row numbers become their image_id.")
+        warn(f"{name}: several images have the same {column}; row numbers are used as image_id instead.")
     elif file_names is not None:
         in_names = [number_at_the_end(file_name or "") for file_name in file_names]
         chosen_numbers = {in_names[row] for row in chosen}
@@ -276,15 +276,15 @@ def image_ids(
 
 
 def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
-    """Returns the values as int64 if all are whole numbers, possibly written in digits; else None."""
+    """Returns the values as int64 if all are integers, possibly as strings; else None."""
     try:
         return None if column.null_count else np.asarray(column.cast(pa.int64()))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # fractions, words, numbers beyond 64 bits
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # fractions, words, or numbers of more than 64 bits
         return None
 
 
 def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> list[list[str]]:
-    """Returns for each row the captions, with words, of the image that begins there; see [`all_but_images`]."""
+    """Returns, for each row, the non-empty captions of the image whose first row it is; see [`all_but_images`]."""
     captions: list[list[str]] = [[] for _ in owners]
     for owner, *cells in zip(owners.tolist(), *(column.to_pylist() for column in columns), strict=True):
         for cell in cells if owner >= 0 else ():

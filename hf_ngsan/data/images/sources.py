@@ -30,25 +30,25 @@ from .tar_files import TAR_SUFFIXES, open_tar_files
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HUB_SECONDS = 10  # timeout of the Hub; the datasets library itself retries for minutes
 PATTERN_CHARACTERS = re.compile(r"[*?\[\]]")
-CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}  # Pandas would take captions such as NA for missing ones
-TABLES = (".parquet", ".arrow", ".tar", ".zip", ".jsonl", ".csv")  # in their order; names say the splits
-SPLIT_FOLDERS = {"train", "test", VALIDATION, *OTHER_NAMES}  # names, in any case, of folders that are splits
+CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}  # Pandas would read captions such as NA as missing
+TABLES = (".parquet", ".arrow", ".tar", ".zip", ".jsonl", ".csv")  # by priority; file names determine the splits
+SPLIT_FOLDERS = {"train", "test", VALIDATION, *OTHER_NAMES}  # names (case-insensitive) of folders that are splits
 SPLIT_IN_FILE_NAME = re.compile(
     r"(?<![a-z])(train|training|validation|valid|val|dev|test|testing|eval|evaluation)(?![a-z])", re.IGNORECASE
 )
 SHARD = re.compile(r"data/(\w+)-\d{5}-of-\d{5}\b.*")
 OTHER_WORDS = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test"}
-METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # of images in the folder and below
-BESIDE = (".txt", ".caption")  # suffixes of a file with the captions of the image beside it, one a line
-SAVED = ("dataset_dict.json", "dataset_info.json", "state.json")  # of `save_to_disk`
-FILE_NAME = "file_name"  # column of metadata with the path of an image
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # metadata of images in the folder and below
+BESIDE = (".txt", ".caption")  # suffixes of a file with the captions of an image of the same name, one per line
+SAVED = ("dataset_dict.json", "dataset_info.json", "state.json")  # written by `save_to_disk`
+FILE_NAME = "file_name"  # metadata column with the path of an image
 
 
 def open_split(
     source: str, split: str, config: str | None = None, links: bool = False
 ) -> tuple[Dataset, list[int] | None]:
-    """Opens one split of a dataset, memory-mapped, with the numbers of its rows there, None for all: a dataset in one
-    part names the splits of its rows in a column `split`."""
+    """Opens one split of a dataset, memory-mapped, and the numbers of its rows (None for all rows): a dataset in one
+    part may have a column `split`."""
     return choose_split(open_source(source, config, links=links), split, source)
 
 
@@ -59,22 +59,22 @@ def choose_split(parts: Mapping[str, Dataset], split: str, source: str) -> tuple
         return parts[name], None
     if others := Counter(column).keys() - {"train", VALIDATION, *OTHER_NAMES, "test", name}:
         listed = ", ".join(f"{other!r:.60} ({column.count(other)} rows)" for other in sorted(others))
-        warn(f"{source}: no training reads the splits {listed}.")
+        warn(f"{source}: training does not use the splits {listed}.")
     return next(iter(parts.values())), [number for number, value in enumerate(column) if value == name]
 
 
 def name_of_split(split: str, available: Iterable[str], source: str) -> str:
-    """Returns the name under which a split is available; raises a MissingSplitError if it is not."""
+    """Returns the name under which a split is available; raises a MissingSplitError if there is none."""
     known = list(dict.fromkeys(available))
     name = find_split(split, known)
     if name is None:
-        ways = "Folders such as validation, files such as validation-0.parquet, or a column 'split' name the splits."
+        ways = "Splits are folders such as validation, files such as validation-0.parquet, or a column 'split'."
         raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(known)}. {ways}")
     return name
 
 
 def column_of_splits(parts: Mapping[str, Dataset], source: str) -> list[str] | None:
-    """Returns the column that names the split of each row, if there is one, in its usual spelling."""
+    """Returns the column with the split of each row, in normalized spelling, or None."""
     [dataset, *others] = parts.values()
     if others or "split" not in dataset.column_names:
         return None
@@ -90,7 +90,7 @@ def column_of_splits(parts: Mapping[str, Dataset], source: str) -> list[str] | N
 
 
 def one_validation(names: list[str]) -> list[str]:
-    """Returns names of splits, with one name for the validation split if it has several."""
+    """Returns names of splits, with a single name for the validation split."""
     several = len({VALIDATION, *OTHER_NAMES}.intersection(names)) > 1
     return [VALIDATION if several and name in OTHER_NAMES else name for name in names]
 
@@ -110,7 +110,7 @@ def open_source(source: str, config: str | None, streaming: bool = False, links:
         files = None if card_configs(path) or config else files_of_splits(path)
     elif path.exists():
         if not path.name.lower().endswith((".parquet", *TAR_SUFFIXES)):
-            raise DataError(f"{path} is no Parquet or tar file; give one, or the folder that holds the data.")
+            raise DataError(f"{path} is not a Parquet or tar file; give one, or the folder of the data.")
         files = {split_of_file(path.name) or "train": [place]}
         place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
     elif HUB_NAME.fullmatch(source):
@@ -121,7 +121,7 @@ def open_source(source: str, config: str | None, streaming: bool = False, links:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
     for file in (file for split_files in (files or {}).values() for file in split_files):
         if PATTERN_CHARACTERS.search(file):
-            raise DataError(f"{file} has one of * ? [ ], which the datasets library takes for patterns; rename it.")
+            raise DataError(f"{file} has one of * ? [ ], which the datasets library reads as patterns; rename it.")
     with naming_source(source):
         builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
         if builder.info.builder_name == "csv":
@@ -142,7 +142,7 @@ def is_saved(folder: Path) -> bool:
 
 
 def open_saved(folder: Path) -> Dataset | DatasetDict:
-    """Loads what `save_to_disk` wrote; raises a DataError if it names files that are not its own, or is damaged."""
+    """Loads a dataset written by `save_to_disk`; raises a DataError if it refers to foreign files or is damaged."""
     own_files = OwnFiles(folder)
     with naming_source(str(folder)):
         for file in (file for name in SAVED for file in (*folder.glob(name), *folder.glob(f"*/{name}"))):
@@ -161,7 +161,7 @@ def open_saved(folder: Path) -> Dataset | DatasetDict:
 
 
 def card_configs(folder: Path) -> list[Any]:
-    """Returns the configurations that a dataset's card declares; a DataError if they name files of others."""
+    """Returns the configurations in a dataset's card; raises a DataError if they refer to foreign files."""
     configs: list[Any] = []
     with naming_source(str(folder)):
         names = [name for name in ("README.md", ".huggingface.yaml") if (folder / name).is_file()]
@@ -186,13 +186,13 @@ def check_configs(configs: Any, source: str) -> None:
 
 
 def files_of_splits(folder: Path) -> dict[str, list[str]]:
-    """Returns the files of tables or archives by split, from folders and file names; empty without such files."""
+    """Returns the files of tables or archives by split, from names of folders and files; empty if there are none."""
     names = sorted(visible_files(folder))
     names_by_suffix = [[name for name in names if suffix in suffixes_of(name)] for suffix in TABLES]
     read: list[str] = next(filter(None, names_by_suffix), [])
     others = sorted({name for kind in names_by_suffix for name in kind if ".zip" not in suffixes_of(name)} - {*read})
-    if others:  # besides archives, which may hold the images of a table
-        warn(f"{folder}: {read[0]} is read, and others of its kind; {len(others)} files are left out: {others[0]}, …")
+    if others:  # except archives, which may have the images of a table
+        warn(f"{folder}: {read[0]} and such files are read; {len(others)} other files are left out: {others[0]}, …")
     parts: dict[str, list[str]] = {}
     for name, split in zip(read, one_validation(list(map(split_of_file, read))), strict=True):
         parts.setdefault(split, []).append(name)
@@ -207,7 +207,7 @@ def suffixes_of(name: str) -> list[str]:
 
 
 def split_of_file(name: str) -> str:
-    """Returns the split of a table or archive, such as `val-00000-of-00001.parquet` or `test/1.tar`, or nothing."""
+    """Returns the split of a table or archive, such as `val-00000-of-00001.parquet` or `test/1.tar`, or ""."""
     folders = [part.lower() for part in PurePosixPath(name).parts[:-1] if part.lower() in SPLIT_FOLDERS]
     words = folders or [word.lower() for word in SPLIT_IN_FILE_NAME.findall(PurePosixPath(name).stem)]
     shard = SHARD.fullmatch(name)
@@ -221,16 +221,16 @@ def check_hub(name: str) -> None:
     try:
         info = HfApi().dataset_info(name, timeout=HUB_SECONDS)
     except Exception as error:
-        if isinstance(error, OSError):  # the Hub's answer
+        if isinstance(error, OSError):  # an answer of the Hub
             raise
-        problem = f"{name} is not a folder, and the Hub, which may have a dataset of this name, does not answer"
+        problem = f"{name} is not a folder, and the Hub, where a dataset may have this name, cannot be reached"
         raise DataError(f"{problem}; give the folder of the photographs, as images:FOLDER.") from error
     check_configs(info.card_data.get("configs") if info.card_data else None, name)
 
 
 @contextmanager
 def naming_source(source: str) -> Iterator[None]:
-    """Turns errors of the datasets library, whose log and bars are silenced meanwhile, into a DataError."""
+    """Turns errors of the datasets library into a DataError, and silences its log and progress bars."""
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(logging.CRITICAL)
     try:
@@ -241,7 +241,7 @@ def naming_source(source: str) -> Iterator[None]:
         for cause in errors:
             if isinstance(cause, DataError):
                 raise cause from None
-        what = "check its name, its files, the connection"
+        what = "check its name, its files and the connection"
         raise DataError(f"{source} cannot be read as a dataset ({reason_of(errors[-1])}); {what}.") from error
     finally:
         datasets.logging.set_verbosity(verbosity)
@@ -252,7 +252,7 @@ def is_metadata(name: str) -> bool:
 
 
 def is_folder_of_photographs(source: str, config: str | None = None) -> bool:
-    """Returns whether a source is a folder that [`read_folder`] reads: not saved, and without configurations."""
+    """Returns whether [`read_folder`] reads a source: a folder that is not a saved dataset, without configurations."""
     path = Path(source)
     if not path.is_dir() or is_saved(path):
         return False
@@ -260,7 +260,7 @@ def is_folder_of_photographs(source: str, config: str | None = None) -> bool:
 
 
 def holds_photographs(folder: Path) -> bool:
-    """Returns whether a folder has image files or metadata; beside Parquet, Arrow or tar files, whether it has both."""
+    """Returns whether a folder has image files or metadata; with Parquet, Arrow or tar files, it must have both."""
     names = list(visible_files(folder))
     metadata, has_images = list(filter(is_metadata, names)), any(map(has_image_suffix, names))
     holding_rows = {".parquet", ".arrow", ".tar"}
@@ -283,9 +283,9 @@ def holds_images(path: Path) -> bool:
 
 
 def read_folder(folder: Path, suffixes: tuple[str, ...] = SUFFIXES, links: bool = False) -> dict[str, Dataset]:
-    """Reads a folder of photographs, or other files, one dataset a split: with `image`, undecoded, and the columns of
-    the metadata, or the lines of `photo.txt` as `captions` of `photo.jpg`. A split is a folder below the root. Warnings
-    name the files that are left out."""
+    """Reads a folder of photographs, or other files, as one dataset per split, with `image` (undecoded) and the columns
+    of the metadata, or the lines of `photo.txt` as `captions` of `photo.jpg`. Splits are folders below the root.
+    Warnings name the files that are left out."""
     own_files, names = OwnFiles(folder, links), sorted(visible_files(folder))
     for name in names:
         own_files.find(name, str(folder))
@@ -302,11 +302,11 @@ def read_folder(folder: Path, suffixes: tuple[str, ...] = SUFFIXES, links: bool 
         if "image" in columns:
             parts[split] = parts[split].cast_column("image", datasets.Image())
     unlisted, others = sorted(left_out & media), sorted(left_out - media)
-    examples = {PurePosixPath(name).suffix.lower(): name for name in others[::-1]}  # one a suffix
+    examples = {PurePosixPath(name).suffix.lower(): name for name in others[::-1]}  # one per suffix
     if unlisted:
-        warn(f"{folder}: {len(unlisted)} files that its metadata do not name are left out, such as {unlisted[0]}.")
+        warn(f"{folder}: {len(unlisted)} files that are not in its metadata are left out, such as {unlisted[0]}.")
     if others:
-        read = f"captions are read from metadata.csv or a .txt beside a file, files of {', '.join(suffixes)}"
+        read = f"captions are read from metadata.csv or a .txt next to a file, and files of {', '.join(suffixes)}"
         warn(f"{folder}: {len(others)} files are left out, such as {', '.join(sorted(examples.values())[:5])}; {read}.")
     return parts
 
@@ -322,15 +322,15 @@ def splits_of(names: list[str], folder: Path) -> dict[str, list[str]]:
     if not outside:
         return parts
     has_metadata = any(is_metadata(name) and "/" not in name for name in outside)
-    # one such name among others may mean a vehicle or an exam
+    # a single name such as train or test may have another meaning
     if not has_metadata and (len(parts) > 1 or not parts.keys().isdisjoint((VALIDATION, "val", "valid"))):
-        problem = f"{folder} has folders of splits ({', '.join(parts)}) and images outside, such as {outside[0]}"
+        problem = f"{folder} has folders of splits ({', '.join(parts)}) and other images, such as {outside[0]}"
         raise DataError(f"{problem}; move these into one, or list all images in a metadata.csv in the folder itself.")
     return {"train": names}
 
 
 def read_beside(folder: Path, images: list[str], names: list[str]) -> dict[str, list]:
-    """Returns images with the captions in the text files beside them, a line each."""
+    """Returns images with the captions in text files of the same name, one per line."""
     texts: dict[str, list[str]] = {}
     for text in (name for end in BESIDE for name in names if name.lower().endswith(end)):
         texts.setdefault(text.rpartition(".")[0], []).append(text)
@@ -346,7 +346,7 @@ def read_beside(folder: Path, images: list[str], names: list[str]) -> dict[str, 
 
 
 def read_metadata(folder: Path, names: list[str], own_files: OwnFiles) -> dict[str, list]:
-    """Returns the rows of several metadata files, whose paths are relative to the folder of each."""
+    """Returns the rows of several metadata files; paths are relative to the folder of each file."""
     columns: list[str] = []
     files_of_paths: dict[str, Path] = {}
     all_rows: list[dict[str, Any]] = []
@@ -360,16 +360,16 @@ def read_metadata(folder: Path, names: list[str], own_files: OwnFiles) -> dict[s
         columns = columns or keys
         if rows and FILE_NAME not in keys:
             problem = f"{file} has no column {FILE_NAME} among {', '.join(keys)}"
-            raise DataError(f"{problem}; begin it with the line file_name,caption.")
+            raise DataError(f"{problem}; its first line must be file_name,caption.")
         for number, row in enumerate(rows):
             where = f"{file}, row {number}"
             with naming_damage(where):
                 path = row[FILE_NAME]
                 if "\\" in path and not (file.parent / path).exists():
-                    path = path.replace("\\", "/")  # as Windows writes paths
+                    path = path.replace("\\", "/")  # Windows paths
                 path = own_files.find(os.path.join(file.parent.relative_to(folder), path), where)
             if files_of_paths.setdefault(path, file) != file:
-                raise DataError(f"{file} and {files_of_paths[path]} both name {path}; leave it out of one of them.")
+                raise DataError(f"{file} and {files_of_paths[path]} both have {path}; remove it from one of them.")
             all_rows.append({**row, FILE_NAME: path})
     return {"image" if key == FILE_NAME else key: [row.get(key) for row in all_rows] for key in columns}
 
@@ -387,7 +387,7 @@ def read_csv(file: Path) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         for row in reader:
             if None in row:
-                raise DataError(f"{file}, line {reader.line_num} has too many fields; quote a caption with a comma.")
+                raise DataError(f"{file}, line {reader.line_num} has too many fields; quote captions with a comma.")
             rows.append({key: value or None for key, value in row.items()})
     return rows
 

@@ -1,13 +1,14 @@
-"""Synthetic scenes: coloured shapes, features of appearance alone, captions decided by geometry alone, and scores.
+"""Synthetic scenes: coloured shapes with appearance-only features, captions determined by geometry only, and scores.
 
-Every scene has one square, the landmark, and captions that relate others to it. The relation depends on geometry alone:
+Every scene has one square, the landmark, and captions that relate other objects to it. The relation depends only on
+geometry:
 
-1. a fair coin draws the answer of each family in the captions, for example `left of` or `right of`;
-2. layouts are drawn until one fits the coins;
-3. appearances are assigned to the places independently of both.
+1. a fair coin chooses the answer of each family in the captions, for example `left of` or `right of`;
+2. layouts are sampled until one matches the coins;
+3. appearances are assigned to the positions independently of both.
 
-Given the appearances and number of the objects, and a caption up to its relation, both answers are equally likely: a
-model without geometry is right half of the time. Mirrored layouts are equally likely too, so the same holds for the
+Given the appearances and the number of objects, and a caption up to its relation, both answers are equally likely: the
+accuracy of a model without geometry is one half. Mirrored layouts are also equally likely, so the same holds for the
 directional families given the unsigned geometry of eq. 8 of Guo et al. 2020.
 """
 
@@ -40,18 +41,18 @@ CAPTIONS_PER_SCENE = 5
 FEATURE_SIZE = len(COLOURS) + len(SHAPES)
 
 MIN_OBJECTS, MAX_OBJECTS = 3, 6
-SIZES = (0.06, 0.24)  # shares of the canvas; distances are in mean sizes of two objects
+SIZES = (0.06, 0.24)  # relative to the canvas; distances are in mean sizes of two objects
 LANDMARK_SIZES = (0.08, 0.2)
 GAP = 1.15  # the smallest |dx| / w or |dy| / h of objects that do not touch
 MAX_DISTANCE = 5.0
 FEATURE_NOISE = 0.05
-LAYOUTS_AT_ONCE = 48  # proposals per round, of which most do not fit
+LAYOUTS_AT_ONCE = 48  # proposals per round; most of them do not match
 
 BACKGROUND = "#f4f1ea"
 PAINT = dict(zip(COLOURS, ("#d62728", "#2ca02c", "#1f6fd0", "#f2c011", "#8e44ad", "#222222"), strict=True))
-RIM = 0.008  # share of the canvas
+RIM = 0.008  # relative to the canvas
 OVERSAMPLING = 4
-MIN_CANVAS = 512  # pixels; a small picture is drawn large and then resized, so that it looks like a resized large one
+MIN_CANVAS = 512  # pixels; small pictures are drawn large and then resized, so that they look like resized large ones
 
 Point = tuple[float, float]
 
@@ -70,8 +71,8 @@ def load_scenes(
 ) -> "Dataset":
     """Loads or makes one split of the `scenes` dataset.
 
-    A scene depends on the seed, the split and its own number alone: a larger size adds scenes and keeps the first ones,
-    and no scene is in two splits.
+    A scene depends only on the seed, the split and its number: a larger size adds scenes and keeps the first ones, and
+    no scene is in two splits.
 
     Args:
         split: `train`, `validation` or `test`.
@@ -80,12 +81,12 @@ def load_scenes(
         seed: a non-negative integer.
         images: whether rows have a column `image`.
         image_size: height and width of these images in pixels.
-        descriptions: whether each caption joins all five of the scene, each time in another order. One caption alone
-            is true of many scenes; retrieval needs captions that are true of one.
+        descriptions: whether each caption joins all five captions of the scene, each in another order. A single caption
+            is true for many scenes; retrieval needs captions that are true for one.
         language: `en`, or `zh` for captions in Chinese.
 
     Returns:
-        `datasets.Dataset` of the contract with `width`, `height`, `split` and `objects`, the names of the regions.
+        `datasets.Dataset` of the contract with `width`, `height`, `split` and `objects` (names of the regions).
 
     Raises:
         DataError: an unknown split or a number out of range.
@@ -103,7 +104,7 @@ def load_scenes(
 
 
 def size_of_split(name: str, split: str, size: int, validation: int | None, test: int | None) -> int:
-    """Returns the number of scenes of a split: by default a tenth and a fifth of those for training."""
+    """Returns the number of scenes of a split; by default, a tenth and a fifth of the training scenes."""
     validation = max(1, size // 10) if validation is None else validation
     sizes = {"train": size, "validation": validation, "test": max(1, size // 5) if test is None else test}
     if split not in sizes:
@@ -119,7 +120,7 @@ def scene_rows(
     for index in range(number):
         scene = make_scene(seed, SPLITS.index(split), index)
         captions = scene.captions if language == "en" else [*map(in_chinese, scene.captions)]
-        if descriptions:  # each joins all captions and begins with another one
+        if descriptions:  # each joins all captions, starting with a different one
             captions = [" and ".join(captions[first:] + captions[:first]) for first in range(len(captions))]
         row = {
             "image_id": SPLITS.index(split) * MAX_SCENES + index,
@@ -136,8 +137,8 @@ def scene_rows(
 
 @dataclass(frozen=True)
 class Scene:
-    """Named objects, which differ in colour, in boxes float32 `(N, 4)`, as shares of a square canvas, with features
-    float32 `(N, 10)`, one-hot colour and shape with a little noise, and five captions."""
+    """Named objects of different colours: boxes float32 `(N, 4)`, relative to a square canvas, features float32
+    `(N, 10)` (one-hot colour and shape with a little noise), and five captions."""
 
     objects: list[str]
     boxes: np.ndarray
@@ -164,11 +165,11 @@ def make_scene(*key: int) -> Scene:
 
 
 def throw_coins(number: int, random: np.random.Generator) -> dict[str, int]:
-    """Returns an answer, by the family's name, for both directional families and three of the four symmetric ones."""
+    """Returns an answer, by family name, for both directional families and three of the four symmetric ones."""
     directional = [family.name for family in FAMILIES if family.group == DIRECTIONAL]
     symmetric = [family.name for family in FAMILIES if family.group != DIRECTIONAL]
     if number == MIN_OBJECTS:
-        symmetric.remove("contact")  # it would leave one object for all the others
+        symmetric.remove("contact")  # it would leave only one object for all other families
     chosen = random.choice(symmetric, size=CAPTIONS_PER_SCENE - len(directional), replace=False)
     return {name: int(random.integers(2)) for name in [*directional, *chosen]}
 
@@ -185,7 +186,7 @@ def give_appearances(number: int, random: np.random.Generator) -> tuple[list[str
 
 
 def describe(objects: list[str], boxes: np.ndarray, coins: dict[str, int], random: np.random.Generator) -> list[str]:
-    """Returns for each coin a caption about an object with its answer in relation to the landmark."""
+    """Returns, for each coin, a caption about an object that has this answer in relation to the landmark."""
     answers = answer_families(boxes, boxes[:1])
     captions = []
     for family in FAMILIES:
@@ -196,7 +197,7 @@ def describe(objects: list[str], boxes: np.ndarray, coins: dict[str, int], rando
 
 
 def lay_out(number: int, coins: dict[str, int], random: np.random.Generator) -> np.ndarray:
-    """Returns boxes `(N, 4)`, the landmark's first, such that some object has the answer of each coin."""
+    """Returns boxes `(N, 4)`, the landmark first, such that some object has the answer of each coin."""
     while True:
         boxes = propose_layouts(number, coins, random)
         boxes = boxes[np.all((boxes >= 0) & (boxes <= 1), axis=(1, 2))]  # within the canvas
@@ -208,8 +209,8 @@ def lay_out(number: int, coins: dict[str, int], random: np.random.Generator) -> 
 
 
 def propose_layouts(number: int, coins: dict[str, int], random: np.random.Generator) -> np.ndarray:
-    """Returns layouts `(L, N, 4)` around the landmark, shifted at random within the canvas, that are likely to fit the
-    coins. Any object may be placed for an answer, since objects have no appearance yet."""
+    """Returns layouts `(L, N, 4)` around the landmark, randomly shifted within the canvas, that are likely to match the
+    coins. Any object may be placed for an answer, because objects have no appearance yet."""
     layouts = LAYOUTS_AT_ONCE
 
     def uniform(low: float, high: float, *shape: int) -> np.ndarray:
@@ -250,7 +251,7 @@ def angles_along(axis: int | np.ndarray, random: np.random.Generator, layouts: i
 
 
 def touch_as_meant(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:
-    """Returns whether all objects keep a gap, apart from the landmark and the object that is in contact with it."""
+    """Returns whether all objects keep a gap, except the landmark and the object in contact with it."""
     sizes, centres = boxes[..., 2:] - boxes[..., :2], (boxes[..., 2:] + boxes[..., :2]) / 2
     distances = np.abs(centres[:, :, None] - centres[:, None]) / ((sizes[:, :, None] + sizes[:, None]) / 2)
     meant = np.eye(boxes.shape[1], dtype=bool)
@@ -262,8 +263,8 @@ def touch_as_meant(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:
 def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
     """Draws a `Scene`, or a row of the `scenes` dataset with `objects` and `visual_boxes`, as an RGB image.
 
-    Large objects lie behind small ones. A small picture, `size` pixels wide and high, is, but for rounding, a large one
-    resized with Pillow's bilinear filter, as image processors do it.
+    Large objects are behind small ones. A small picture of `size` pixels is, up to rounding, a large one resized with
+    Pillow's bilinear filter, as in image processors.
     """
     from PIL import Image, ImageDraw
 
@@ -286,7 +287,7 @@ def outline(shape: str, box: Sequence[float]) -> list[Point]:
 
 
 def points_around(*radii: float, points: int) -> list[Point]:
-    """Returns points at equal angles around the centre, clockwise from the top, with the radii in turn; they fill the
+    """Returns points at equal angles around the centre, clockwise from the top, with alternating radii; they fill the
     unit square."""
     angles = [2 * math.pi * i / points for i in range(points)]
     xs = [radii[i % len(radii)] * math.sin(angle) for i, angle in enumerate(angles)]

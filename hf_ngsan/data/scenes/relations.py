@@ -1,10 +1,10 @@
-"""Spatial relations between two boxes, in families of two exclusive answers, and the sentences that state them, in
-English and Chinese.
+"""Spatial relations between two boxes, in families of two exclusive answers, and their sentences in English and
+Chinese.
 
-Every relation is decided by scale- and translation-invariant geometry. With the distances `dx`, `dy` of the centres of
-two boxes and the means `w`, `h` of their widths and heights, the *symmetric* group needs only `|dx| / w`, `|dy| / h`
-and the ratios of the sizes, which eq. 8 of Guo et al. 2020 determines; the *directional* group needs the sign of `dx`
-or `dy`, which eq. 8 drops. A wide margin, in which a pair is ambiguous, separates the answers of a family.
+Every relation depends on scale- and translation-invariant geometry. With the distances `dx`, `dy` of the centres of two
+boxes and the means `w`, `h` of their widths and heights, the *symmetric* group needs only `|dx| / w`, `|dy| / h` and
+the ratios of the sizes, which follow from eq. 8 of Guo et al. 2020; the *directional* group needs the sign of `dx` or
+`dy`, which eq. 8 drops. The answers of a family are separated by a wide margin, in which a pair is ambiguous.
 """
 
 import re
@@ -22,15 +22,15 @@ FIRST, SECOND, AMBIGUOUS = 0, 1, -1
 
 NEAR, FAR = 1.7, 3.0  # distance of the centres, in mean sizes
 SIZE_RATIO = 1.5
-ADJACENT = 2.2  # the largest |dx| / w or |dy| / h of objects beside or stacked with each other
+ADJACENT = 2.2  # the largest |dx| / w or |dy| / h of objects that are beside or stacked with each other
 ALIGNED = 0.4  # the largest ratio of the smaller distance to the larger one of such objects
-TOUCHING = 0.75  # |dx| / w and |dy| / h up to which boxes overlap for certain
-STICKS_OUT, CONTAINED = 0.25, -0.1  # share of the smaller box beyond the larger one; below 0 it lies within by that
+TOUCHING = 0.75  # |dx| / w and |dy| / h up to which boxes certainly overlap
+STICKS_OUT, CONTAINED = 0.25, -0.1  # share of the smaller box outside of the larger one; negative inside
 
 
 @dataclass(frozen=True)
 class Family:
-    """Two relations that exclude each other, and the verb that announces them in a caption."""
+    """Two relations that exclude each other, and their verb in a caption."""
 
     name: str
     group: str
@@ -50,8 +50,8 @@ FAMILY_OF = {relation: family for family in FAMILIES for relation in family.rela
 
 
 def answer_families(subjects: npt.ArrayLike, others: npt.ArrayLike) -> dict[str, np.ndarray]:
-    """Returns for every family an int8 array `(...)`, `FIRST`, `SECOND` or `AMBIGUOUS`, of boxes `(..., 4)` in relation
-    to others."""
+    """Returns, for every family, an int8 array `(...)` of `FIRST`, `SECOND` or `AMBIGUOUS`, for boxes `(..., 4)` in
+    relation to others."""
     centre, size = centre_and_size(subjects)
     other_centre, other_size = centre_and_size(others)
     offset = centre - other_centre
@@ -84,7 +84,7 @@ def centre_and_size(boxes: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Statement:
-    """`subject` is in `relation` to `other`; both are named by colour and shape, e.g. `red circle`."""
+    """`subject` is in `relation` to `other`; both have colour and shape as names, e.g. `red circle`."""
 
     subject: str
     relation: str
@@ -96,7 +96,7 @@ class Statement:
 
     @property
     def prompt(self) -> str:
-        """The caption up to the relation, whose family the verb announces, e.g. `the red circle lies`."""
+        """The caption up to the relation; its verb determines the family, e.g. `the red circle lies`."""
         return f"the {self.subject} {self.family.verb}"
 
     @property
@@ -105,8 +105,8 @@ class Statement:
 
     @classmethod
     def parse(cls, caption: str) -> "Statement | None":
-        """Returns the statement of a caption, whatever words stand around it, or None unless the caption names exactly
-        an object, a relation and another object, in this order."""
+        """Returns the statement in a caption, ignoring other words; None unless the caption has exactly an object, a
+        relation and another object, in this order."""
         caption = " ".join(caption.lower().split())
         mentions, relations = list(MENTION.finditer(caption)), list(RELATION.finditer(caption))
         if len(mentions) != 2 or len(relations) != 1:
@@ -118,7 +118,7 @@ class Statement:
 
     @classmethod
     def of_caption(cls, caption: str) -> "Statement | None":
-        """Returns the statement whose `caption` this is, about objects of any names; None for any other text."""
+        """Returns the statement with this `caption`, about objects of any names; None for any other text."""
         parts = CAPTION.fullmatch(caption)
         statement = None if parts is None else cls(*parts.groups())
         return statement if statement is not None and statement.caption == caption else None
@@ -136,7 +136,7 @@ CHINESE = {
     **{"larger than": "大", "smaller than": "小", "beside": "旁边", "stacked with": "同一列"},
     **{"left of": "左边", "right of": "右边", "above": "上方", "below": "下方"},
 }
-"""Captions in a language without spaces, in which the relation comes last."""
+"""Captions in Chinese, a language without spaces; the relation comes last."""
 ENGLISH = {chinese: english for english, chinese in CHINESE.items()}
 CHINESE_CAPTION = re.compile(
     "".join(
@@ -155,7 +155,7 @@ def in_chinese(caption: str, to_relation: bool = False) -> str:
 
 
 def in_english(caption: str) -> str:
-    """Returns a caption in English, as far as it is one of a scene; else as it is."""
+    """Translates a caption of a scene into English; returns other captions unchanged."""
     parts = CHINESE_CAPTION.fullmatch(caption)
     if parts is None:
         return caption

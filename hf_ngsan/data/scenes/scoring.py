@@ -1,5 +1,5 @@
-"""Accuracy of the spatial relations that a captioner states, also of scenes in which two objects have exchanged their
-boxes, so that another relation is true.
+"""Accuracy of the spatial relations in captions, also for scenes in which two objects have exchanged their boxes, so
+that another relation is true.
 """
 
 from collections import defaultdict
@@ -40,9 +40,9 @@ class RelationPrompt:
 
 
 def relation_prompts(row: Row) -> list[RelationPrompt]:
-    """Returns the prompts of a row of `scenes` or `relations:DIR`, one for each of its captions and in their order.
+    """Returns the prompts of a row of `scenes` or `relations:DIR`, one for each of its captions, in order.
 
-    The verb of a prompt leaves two relations, equally likely given everything but geometry: chance is 0.5.
+    The verb of a prompt allows two relations; without geometry, they are equally likely: chance is 0.5.
     """
     return [prompt_of(caption) for caption in row["captions"]]
 
@@ -55,17 +55,17 @@ def prompt_of(caption: str) -> RelationPrompt:
 
 
 def score_relation_completions(completions: Sequence[Sequence[str]], rows: Sequence[Row]) -> dict[str, Any]:
-    """Measures the accuracy of a captioner that has to choose a relation; chance is 0.5.
+    """Measures how accurately a captioner chooses relations; chance is 0.5.
 
     Args:
-        completions: for every row a list of generated texts, one for each of its `relation_prompts` and in their order;
-            either whole captions or what follows the prompt.
+        completions: for every row, a list of generated texts, one for each of its `relation_prompts`, in order; either
+            whole captions or only the text after the prompt.
         rows: rows of the `scenes` dataset; only their captions are used.
 
     Returns:
         A dict with
 
-        - `symmetric`, `directional`: share of texts that continue with the true relation, None without prompts;
+        - `symmetric`, `directional`: share of texts that continue with the true relation, None if there are no prompts;
         - `symmetric_chance`, `directional_chance`, `symmetric_count`, `directional_count`;
         - `coverage`: share of texts that continue with either relation of the family; the others count as wrong.
     """
@@ -87,8 +87,8 @@ def score_relation_completions(completions: Sequence[Sequence[str]], rows: Seque
 
 
 def score_objects(predictions: Sequence[str], rows: Sequence[Row]) -> float:
-    """Returns the share of captions, one for each row of `scenes`, that name two objects of their scene, both with the
-    right colour and shape."""
+    """Returns the share of captions, one for each row of `scenes`, that name two objects of their scene with the right
+    colour and shape."""
     named = 0
     for caption, row in zip(predictions, rows, strict=True):
         statement, objects = Statement.parse(caption), set(row["objects"])
@@ -104,7 +104,7 @@ def answers_by_object(row: Row) -> dict[str, np.ndarray]:
 
 
 def true_relation(statement: Statement, objects: list[str], answers: Mapping[str, np.ndarray]) -> str | None:
-    """Returns the relation of the statement's family that holds, or None where the scene does not decide it."""
+    """Returns the true relation of the statement's family, or None if the scene does not decide it."""
     if objects.count(statement.subject) != 1 or statement.other not in objects:
         return None
     if not statement.other.endswith(LANDMARK) or statement.subject == statement.other:
@@ -115,7 +115,7 @@ def true_relation(statement: Statement, objects: list[str], answers: Mapping[str
 
 @dataclass(frozen=True)
 class RelationSwap:
-    """A caption's object in another object's place: boxes float32 `(N, 4)`, for which the other relation is true."""
+    """An exchange of a caption's object with another one: boxes float32 `(N, 4)` with the opposite relation."""
 
     prompt: RelationPrompt
     answer: str
@@ -123,9 +123,9 @@ class RelationSwap:
 
 
 def relation_swaps(row: Row) -> list[RelationSwap]:
-    """Returns a swap for each caption whose relation some exchange turns into the other of its family: the subject
-    changes places with another object, with the caption's other object only if no third will do. Captions of
-    photographs with several objects of such a name have none."""
+    """Returns a swap for each caption for which an exchange reverses the relation: the subject changes places with a
+    third object or, if that is not possible, with the caption's other object. Captions of photographs in which several
+    objects have one of these names have no swap."""
     objects, swaps = list(row["objects"]), []
     boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
     for prompt in relation_prompts(row):
@@ -144,8 +144,8 @@ def relation_swaps(row: Row) -> list[RelationSwap]:
 
 
 def score_swaps(swaps: Sequence[RelationSwap], before: Sequence[str], after: Sequence[str]) -> dict[str, dict]:
-    """Returns for each group the number of `swaps` and the shares of those that `follow` (the new relation is stated;
-    chance is 0.5) and whose relation `changed`, of captions that continue the prompts before and after."""
+    """Returns, for each group, the number of `swaps`, the share that `follow` (the caption after the swap states the
+    new relation; chance is 0.5) and the share whose relation `changed`, given completed prompts before and after."""
     outcomes: defaultdict[str, list[tuple[bool, bool]]] = defaultdict(list)
     for swap, first, second in zip(swaps, before, after, strict=True):
         words = [text.removeprefix(swap.prompt.text).strip() for text in (first, second)]
@@ -161,8 +161,8 @@ def score_swaps(swaps: Sequence[RelationSwap], before: Sequence[str], after: Seq
 
 
 class RelationScores:
-    """The `ExtraScores` of `relations:DIR`: shares of right relations, by group, where the captioner finishes captions
-    that break off before them. Chance is 0.5 of scenes; of photographs it depends on what the objects are."""
+    """The `ExtraScores` of `relations:DIR`: shares of right relations, by group, when the captioner completes captions
+    that end before the relation. Chance is 0.5 for scenes; for photographs, it depends on the objects."""
 
     names: tuple[str, ...] = (SYMMETRIC, DIRECTIONAL)
     completion_tokens = 6
@@ -184,7 +184,7 @@ class RelationScores:
 
 
 class SceneScores(RelationScores):
-    """Those of the synthetic scenes, where chance is 0.5, and the share of captions that name two of their objects."""
+    """The scores of synthetic scenes: these relations (chance is 0.5), and captions with two right objects."""
 
     names = ("objects", *RelationScores.names)
 

@@ -1,4 +1,4 @@
-"""Objectives, one loss per file. Names are imported when used."""
+"""Objectives, one loss per file. Names are imported when they are used."""
 
 from lazy_loader import attach_stub
 

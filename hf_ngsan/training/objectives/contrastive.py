@@ -1,4 +1,4 @@
-"""Contrastive losses over in-batch negatives, exact for any division of the batch into parts and processes."""
+"""Contrastive losses with in-batch negatives; exact for any split of the batch into parts and processes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,24 +22,23 @@ MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 class Contrastive(Objective):
     """Pulls images and their texts together, and apart from other texts and images of the whole global batch.
 
-    The loss is the mean over all pairs of a text and its image of
-    [`~hf_ngsan.models.contrastive_losses.pair_losses`], with inner products as similarities. Texts of the same image
-    are never negatives of each other's pairs. Added to it is `diversity_weight` times the mean of
-    [`~hf_ngsan.models.contrastive_losses.diversity_penalty`] over the images and over the texts of the batch, for a
-    model that returns `vision_model_output` and `text_model_output` whose last attentions are `(rows, heads,
-    positions)`.
+    The loss is the mean of [`~hf_ngsan.models.contrastive_losses.pair_losses`] over all pairs of a text and its image,
+    with inner products as similarities. Texts of the same image are never negatives of each other's pairs. The second
+    term is `diversity_weight` times the mean of [`~hf_ngsan.models.contrastive_losses.diversity_penalty`] over the
+    images and over the texts of the batch; for this, the model must return `vision_model_output` and
+    `text_model_output` with last attentions `(rows, heads, positions)`.
 
-    The graphs of the whole global batch may not fit into memory. So the embeddings are first computed without graphs;
-    then the gradient of the loss with respect to them; then each micro-batch is run again with its part of that
-    gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup*). A batch that
-    is neither cut nor split among processes is run once. Dropout masks belong to the rows and repeat in the second run,
-    see [`RowDropout`]; but batch normalization with statistics of the batch sees micro-batches.
+    The graphs of the whole global batch may not fit into memory. Therefore the embeddings are first computed without
+    graphs, then the gradient of the loss with respect to them, and then each micro-batch is run again with its part of
+    that gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup*). A batch
+    that is not split is run only once. Dropout masks depend on the rows, so both runs have the same (see
+    [`RowDropout`]), but batch normalization uses the statistics of micro-batches.
 
-    The model returns `image_embeds (B, D)` and `text_embeds (B * C, D)`, C texts an image, those of one image next to
-    each other. A batch holds the model's inputs and `row_index (B,)`, the number of each training row.
+    The model returns `image_embeds (B, D)` and `text_embeds (B * C, D)` with C texts per image; texts of an image are
+    next to each other. A batch has the model's inputs and `row_index (B,)`, the number of each training row.
 
-    The loss of each pair may be that of a function `losses_of`, from similarities `(B, M)` and which texts belong to
-    which images, as in `pair_losses`; it may depend on further `parameters`.
+    A function `losses_of` can replace `pair_losses`: it gets similarities `(B, M)` and the assignment of texts to
+    images, and may have further `parameters`.
     """
 
     needs_row_index = True
@@ -57,8 +56,8 @@ class Contrastive(Objective):
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
         """Embeds the global batch and attaches to each micro-batch the gradient of the loss at its embeddings."""
-        if getattr(model, "is_gradient_checkpointing", False):  # layers would be computed again with other masks
-            raise ValueError("Contrastive training goes without gradient checkpointing, since it saves memory itself.")
+        if getattr(model, "is_gradient_checkpointing", False):  # layers would be recomputed with other masks
+            raise ValueError("Contrastive training saves memory itself and does not support gradient checkpointing.")
         keeps_graph = update.keeps_graph(batches)
         outputs, embedded = None, []
         for batch in batches:
@@ -99,7 +98,7 @@ class Contrastive(Objective):
         return torch.full((), float(len(inputs["losses"])), device=inputs["losses"].device)
 
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Returns a scalar with the gradient of the loss; its value has no meaning."""
+        """Returns a scalar with the gradient of the loss; its value is meaningless."""
         outputs, losses = inputs["outputs"], inputs["losses"]
         if outputs is None:
             outputs = run(model, inputs["batch"], inputs["update"])
@@ -122,7 +121,7 @@ class Contrastive(Objective):
         return images + texts + penalty + others, statistics
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        """Returns the mean loss, penalties, and the shares of texts nearest to their own image, and by guessing."""
+        """Returns the mean loss, penalties, the recall of the right image for each text, and its chance level."""
         pairs = sums["pairs"]
         return {
             "loss": sums["loss"] / pairs,
@@ -148,7 +147,7 @@ def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
 
 
 def embeddings(outputs: Any, batch: MicroBatch) -> tuple[torch.Tensor, ...]:
-    """Returns embeddings of images and texts, without graphs, and the rows of both; empty for a filler."""
+    """Returns embeddings of images and texts, without graphs, and their rows; empty for a filler."""
     images, texts = outputs.image_embeds.detach().float(), outputs.text_embeds.detach().float()
     rows = batch.inputs["row_index"]
     text_rows = rows.repeat_interleave(len(texts) // len(images))
@@ -160,9 +159,9 @@ def embeddings(outputs: Any, batch: MicroBatch) -> tuple[torch.Tensor, ...]:
 class RowDropout(TorchFunctionMode):
     """Makes every dropout mask inside the `with` block a function of the update, the row and the indices in the row.
 
-    This applies to `torch.nn.functional.dropout` and the dropout of `scaled_dot_product_attention`, on tensors whose
-    first dimension is the rows, or a multiple of them (captions of each image, say). Other tensors and functions with a
-    dropout inside (`nn.MultiheadAttention`, `nn.LSTM`) get the masks of PyTorch's generator.
+    This applies to `torch.nn.functional.dropout` and the dropout of `scaled_dot_product_attention`, on tensors with a
+    first dimension of the rows or a multiple of them (such as captions per image). Other tensors, and functions with
+    internal dropout (`nn.MultiheadAttention`, `nn.LSTM`), get masks of PyTorch's generator.
     """
 
     def __init__(self, keys: torch.LongTensor, seed: int, step: int):
@@ -200,7 +199,7 @@ class RowDropout(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
-        if enable_gqa:  # several heads of queries share one of keys and values
+        if enable_gqa:  # several query heads share a head of keys and values
             key, value = (states.repeat_interleave(query.shape[-3] // states.shape[-3], -3) for states in (key, value))
         scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
         if is_causal:
@@ -233,5 +232,5 @@ def hashed(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def shifted_right(numbers: torch.Tensor, bits: int) -> torch.Tensor:
-    """Returns the numbers shifted as unsigned integers; the operator `>>` keeps the sign."""
+    """Shifts the numbers as unsigned integers; the operator `>>` would keep the sign."""
     return (numbers >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,4 +1,4 @@
-"""On-policy distillation, on captions that the captioner draws itself: any images serve (Agarwal et al. 2024)."""
+"""On-policy distillation on captions sampled from the captioner; any images can be used (Agarwal et al. 2024)."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, s
 
 
 class OnPolicyDistillation(Objective):
-    """KL(teacher || captioner) of the next word, after each word of captions that the captioner draws.
+    """KL(teacher || captioner) of the next word, at each word of captions sampled from the captioner.
 
-    Captions are drawn in evaluation mode; the loss has dropout. Words that are never said, such as the unknown word,
-    are left out of both distributions. The teacher, a captioner or an ensemble, has the vocabulary and the inputs of
-    the one that is trained. The temperature softens both; the loss is multiplied by its square. A batch holds
+    Captions are sampled in evaluation mode; the loss is computed with dropout. Words that are never generated, such as
+    the unknown word, are left out of both distributions. The teacher, a captioner or an ensemble, must have the same
+    vocabulary and inputs. The temperature softens both distributions; the loss is multiplied by its square. A batch has
     `row_index (B,)`, the number of each training row, and the model's visual inputs.
     """
 
@@ -41,7 +41,7 @@ class OnPolicyDistillation(Objective):
         return {**visual, "labels": labels, "teacher_log_probs": taught}
 
     def log_probabilities(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Returns the log-probabilities of the words that can be said, at each target; `(targets, words)`."""
+        """Returns log-probabilities `(targets, words)` of the words that can be generated, at each target."""
         sayable = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
         sayable[list(self.policy.suppressed_tokens)] = False
         chosen = logits[labels != IGNORED_LABEL][:, sayable].float()
@@ -68,7 +68,7 @@ class OnPolicyDistillation(Objective):
         return loss, statistics
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        """Returns the mean `loss` of a word in nats, `teacher_agreement` (a share) and `caption_length` in tokens."""
+        """Returns the mean `loss` per word in nats, `teacher_agreement` in [0, 1] and `caption_length` in tokens."""
         return {
             "loss": sums["loss"] / sums["words"],
             "teacher_agreement": sums["agreed"] / sums["words"],
@@ -77,4 +77,4 @@ class OnPolicyDistillation(Objective):
 
     def describe(self, summary: dict[str, float]) -> str:
         agreement, length = summary["teacher_agreement"], summary["caption_length"]
-        return f"loss {summary['loss']:.4f}, the teachers' word at {agreement:.1%} of places, {length:.1f} tokens"
+        return f"loss {summary['loss']:.4f}, {agreement:.1%} of words as the teachers, {length:.1f} tokens"

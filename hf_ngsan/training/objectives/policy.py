@@ -17,11 +17,11 @@ from ...models.decoding import StepwiseDecoder
 
 @dataclass(frozen=True)
 class Policy:
-    """The distribution of the next word that captions are drawn from, a function of the model's logits.
+    """The distribution of the next word for sampling captions, as a function of the model's logits.
 
-    Sampling and the log-probabilities of the samples use the same function, so that the gradient belongs to the sampled
-    distribution for any temperature and nucleus (`top_p`, Holtzman et al. 2020). No caption has `suppressed_tokens`:
-    start, padding and the unknown word.
+    Sampling and the log-probabilities of the samples use the same function. The gradient is therefore that of the
+    sampled distribution, for any temperature and nucleus (`top_p`, Holtzman et al. 2020). Captions never have
+    `suppressed_tokens`: start, padding and the unknown word.
     """
 
     eos_token_id: int
@@ -47,7 +47,7 @@ class Policy:
         )
 
     def logits(self, logits: torch.Tensor, chosen: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns logits `(..., vocab_size)`, float32, `-inf` at words never said; `chosen (...)` stay possible."""
+        """Returns float32 logits `(..., vocab_size)`; suppressed words are `-inf`, except for `chosen (...)`."""
         suppressed = tokens_on(logits.device, self.suppressed_tokens)
         logits = logits.float().index_fill(-1, suppressed, -torch.inf) / self.temperature
         if self.top_p < 1:
@@ -68,19 +68,19 @@ class Policy:
 
 @lru_cache(maxsize=16)
 def tokens_on(device: torch.device, tokens: tuple[int, ...]) -> torch.Tensor:
-    """Returns token ids on a device, copied once: a copy at every word would wait for the work before it."""
+    """Returns token ids on a device, cached: a copy for every word would synchronize with the device."""
     with torch.inference_mode(False):  # gradients may need them later
         return torch.tensor(tokens, dtype=torch.long, device=device)
 
 
 def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Draws the next word of each caption by its own number in [0, 1): inverse transform sampling."""
+    """Draws the next word of each caption from a number in [0, 1), by inverse transform sampling."""
     cumulative = policy.logits(logits).softmax(-1).cumsum(-1)
     total = cumulative[:, -1:]
-    # below the total even after rounding, so that the word found has a probability above 0
+    # below the total even after rounding, so that the drawn word has a probability above 0
     target = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
     words = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
-    return words.clamp(max=logits.shape[-1] - 1)  # if logits are not numbers, which the loss will report
+    return words.clamp(max=logits.shape[-1] - 1)  # for logits that are not numbers; the loss will report these
 
 
 def encode_images(model: Any, visual: dict) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -90,13 +90,13 @@ def encode_images(model: Any, visual: dict) -> tuple[torch.Tensor, torch.Tensor 
 
 
 def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int) -> torch.Tensor:
-    """Returns uniform numbers `(len(keys) * num_samples, length)`; those of an image depend on its own key only."""
+    """Returns uniform numbers `(len(keys) * num_samples, length)`; those of an image depend only on its key."""
     draws = [numpy.random.default_rng(key).random((num_samples, length), dtype=numpy.float32) for key in keys]
     return torch.from_numpy(numpy.concatenate(draws))
 
 
 def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
-    """Returns a `custom_generate` of `generate()` that draws captions `(B * k, T)` by numbers `(B * k, T)`."""
+    """Returns a `custom_generate` for `generate()` that samples captions `(B * k, T)` with numbers `(B * k, T)`."""
 
     def draw(
         model: Any,
@@ -111,8 +111,7 @@ def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
         ended = torch.zeros(len(uniforms), dtype=torch.bool, device=uniforms.device)
         for numbers in uniforms.unbind(-1):
             words = draw_words(policy, decoder.step().logits[:, -1], numbers)
-            next_words = words.masked_fill(ended, policy.pad_token_id)
-            decoder.sequences = torch.cat([decoder.sequences, next_words[:, None]], dim=1)
+            decoder.append(words.masked_fill(ended, policy.pad_token_id))
             ended |= words == policy.eos_token_id
             if ended.all():
                 break
@@ -129,7 +128,7 @@ def search(
     num_beams: int = 1,
     **arguments: Any,
 ) -> torch.Tensor:
-    """Returns captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token, of an encoder's states."""
+    """Returns captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token, for encoder states."""
     if attention_mask is not None:
         arguments["attention_mask"] = attention_mask
     own = BaseModelOutput(last_hidden_state=states)  # beam search expands it in place
@@ -138,5 +137,5 @@ def search(
 
 
 def labels_of(samples: torch.Tensor, eos_token_id: int) -> torch.Tensor:
-    """Returns samples `(R, T)` with -100 after the end token, which itself stays."""
+    """Returns samples `(R, T)` with -100 after the end token."""
     return samples.masked_fill(behind_end(samples, eos_token_id), IGNORED_LABEL)

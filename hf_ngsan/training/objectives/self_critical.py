@@ -1,15 +1,15 @@
-r"""Self-critical training: captions drawn from the model are rewarded, and made likelier or less likely.
+r"""Self-critical training: captions sampled from the model become more or less likely, depending on their reward.
 
-The loss of a caption w drawn for an image is -(r(w) - b) log p(w), whose gradient estimates that of the negative
-expected reward (REINFORCE; eq. 5-8 of Rennie et al. 2017). The baseline b lowers the variance:
+The loss of a sampled caption w is -(r(w) - b) log p(w). Its gradient estimates that of the negative expected reward
+(REINFORCE; eq. 5-8 of Rennie et al. 2017). The baseline b lowers the variance:
 
 - `"greedy"`: the reward of the greedy caption (eq. 9 of Rennie et al. 2017);
-- `"mean"`: the mean reward of the image's k samples (eq. 27-28 of Zhang et al. 2021, RSTNet). As that contains r(w)
-  itself, the estimate is (k - 1) / k of the gradient;
-- `"leave_one_out"`: the mean reward of the other k - 1 samples: the gradient itself.
+- `"mean"`: the mean reward of the image's k samples (eq. 27-28 of Zhang et al. 2021, RSTNet). Because it contains r(w),
+  the estimate is (k - 1) / k of the gradient;
+- `"leave_one_out"`: the mean reward of the other k - 1 samples; the estimate is unbiased.
 
-With beam search in place of sampling, as RSTNet does it, the k beams are not draws from the policy, and the estimate is
-biased whatever the baseline.
+With beam search instead of sampling, as in RSTNet, the k beams are not samples from the policy, and the estimate is
+biased for any baseline.
 """
 
 import math
@@ -28,18 +28,18 @@ from ..task import Objective, Update
 from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
 from .self_critical_rewards import CaptionRewards
 
-MAX_BAD_ENDINGS = 0.05  # share above which training warns; of COCO's references 1.4% end badly
-COLLAPSE = 2.0  # nats per word that references may lose (7 times less likely) while the reward rises without a warning
+MAX_BAD_ENDINGS = 0.05  # share above which training warns; 1.4% of COCO's references end badly
+COLLAPSE = 2.0  # nats per word that references may lose (7 times less likely) before a rising reward causes a warning
 
 
 class SelfCritical(Objective):
     """REINFORCE with a baseline over k captions of each image.
 
-    Captions are drawn in evaluation mode and without a graph; their log-probabilities come from one teacher-forced
-    pass. By default that pass has no dropout either, so that captions are drawn from the distribution whose gradient is
-    computed. With `settings.dropout` the pass is regularized and the estimate biased. The loss is the mean over samples
-    of the sum over words, the end token included. A batch holds `row_index (B,)`, the number of each training row, the
-    model's visual inputs, and `labels (B * C, T)`.
+    Captions are sampled in evaluation mode and without a graph; their log-probabilities come from one teacher-forced
+    pass. By default, this pass has no dropout either, so that the gradient is that of the sampled distribution. With
+    `settings.dropout`, the pass is regularized and the estimate is biased. The loss is the mean over samples of the sum
+    over words, including the end token. A batch has `row_index (B,)`, the number of each training row, the model's
+    visual inputs, and `labels (B * C, T)`.
     """
 
     training_mode = False
@@ -56,7 +56,7 @@ class SelfCritical(Objective):
         self.bad_ending_ids = torch.tensor(sorted(bad_ending_ids), dtype=torch.long)
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
-        """Draws and rewards captions; the loss has the same encoder states where it can, so images are encoded once."""
+        """Samples and rewards captions; if possible, the loss reuses the encoder states, so images are encoded once."""
         keeps_graph = update.keeps_graph(batches) and not self.settings.dropout
         return [self.prepare_batch(model, batch.inputs, update, keeps_graph) for batch in batches]
 
@@ -81,7 +81,7 @@ class SelfCritical(Objective):
         }
 
     def encode(self, model: Any, visual: dict, keeps_graph: bool) -> tuple[dict, dict]:
-        """Returns inputs that captions are drawn from, without a graph, and those of the loss."""
+        """Returns the inputs for sampling captions, without a graph, and those for the loss."""
         frozen = self.settings.freeze_encoder
         with torch.set_grad_enabled(keeps_graph and not frozen):
             states, mask = encode_images(model, visual)
@@ -101,7 +101,7 @@ class SelfCritical(Objective):
     def draw_captions(
         self, model: PreTrainedModel, encoded: dict, rows: torch.Tensor, update: Update
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns ids `(B * k, T)` of k captions an image, and `(B, T')` of the greedy ones if they are needed."""
+        """Returns ids `(B * k, T)` of k captions per image, and `(B, T')` of the greedy captions if needed."""
         states, mask = encoded["encoder_outputs"].last_hidden_state, encoded["attention_mask"]
         if self.settings.decoding == "beam":
             samples = search(model, self.policy, states, mask, num_beams=self.settings.samples_per_image)
@@ -119,7 +119,7 @@ class SelfCritical(Objective):
     def reward(
         self, samples: torch.Tensor, greedy: torch.Tensor | None, rows: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns rewards and baselines of the samples, `(B, k)` both."""
+        """Returns rewards and baselines of the samples, both `(B, k)`."""
         number, baseline = self.settings.samples_per_image, self.settings.baseline
         images = rows.repeat_interleave(number)
         if greedy is not None:
@@ -136,7 +136,7 @@ class SelfCritical(Objective):
         return rewards, mean.expand_as(rewards) if baseline == "mean" else (mean * number - rewards) / (number - 1)
 
     def ends_badly(self, samples: torch.Tensor) -> torch.Tensor:
-        """Returns which of the captions `(R, T)` end with a word like "a" or "of", or not at all; `(R,)`."""
+        """Returns a mask `(R,)` of the captions `(R, T)` that end with a word like "a" or "of", or do not end."""
         is_end = samples == self.policy.eos_token_id
         is_word = is_end.cumsum(-1) == 0
         last = samples.gather(-1, (is_word.sum(-1) - 1).clamp(min=0)[:, None]).squeeze(-1)
@@ -160,7 +160,7 @@ class SelfCritical(Objective):
     def statistics_of_references(
         self, model: Any, encoded: dict, references: torch.Tensor | None, num_images: int
     ) -> dict[str, torch.Tensor]:
-        """Returns the log-likelihood of the first reference of each image, which tells if the reward is exploited."""
+        """Returns the log-likelihood of the first reference of each image; a low one is a sign of reward hacking."""
         if references is None:
             return {}
         references = references.view(num_images, -1, references.shape[-1])[:, 0]
@@ -188,7 +188,7 @@ class SelfCritical(Objective):
         log_probabilities = in_captions(log_policy.gather(-1, words[:, None]).squeeze(-1))
         loss = -(log_probabilities.sum(-1) * advantages.to(log_probabilities)).sum()
         with torch.no_grad():
-            # of words that are never said the product is 0 * -inf
+            # for words that cannot be sampled, the product is 0 * -inf
             entropy = -(log_policy.exp() * log_policy).nansum()
             is_greedy = ~in_captions(log_policy.argmax(-1) != words).any(-1)
         own = {"loss": loss, "entropy": entropy, "steps": is_word.sum(), "greedy_samples": is_greedy.sum()}

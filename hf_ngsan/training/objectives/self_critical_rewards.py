@@ -1,4 +1,4 @@
-"""Rewards of sampled captions in self-critical training: CIDEr-D, BLEU-4, METEOR, CLIPScore, functions, weighted."""
+"""Rewards for self-critical training: a weighted sum of CIDEr-D, BLEU-4, METEOR, CLIPScore and functions."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,30 +25,30 @@ RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.nda
 
 
 class RewardError(ValueError):
-    """A reward that cannot be computed; the message names it, says where it failed, and what to do."""
+    """A reward that cannot be computed; the message has its name, the reason and a remedy."""
 
 
 class CaptionRewards:
     """The weighted sum of rewards of sampled captions (Rennie et al., *Self-critical Sequence Training*, CVPR 2017).
 
-    A caption is everything up to and including its first end token; what follows does not count. The end token is a
-    word like the others in CIDEr-D and BLEU-4, so that a caption that breaks off loses the n-grams of a proper end;
-    with `end_token=False` it is left out of samples, references and document frequencies, as in RSTNet's released
-    trainer. Rewards of the two modes are not comparable (Hu et al. 2023, "SacreEOS"). Start and padding tokens are left
-    out everywhere, and an unknown word of a sample matches nothing, not even an unknown word of a reference.
+    A caption ends with its first end token; later tokens do not count. In CIDEr-D and BLEU-4, the end token counts as a
+    word, so that an unfinished caption loses the n-grams of a proper end. With `end_token=False`, it is left out of
+    samples, references and document frequencies, as in RSTNet's released trainer. Rewards of the two modes are not
+    comparable (Hu et al. 2023, "SacreEOS"). Start and padding tokens never count, and an unknown word of a sample
+    matches nothing, not even an unknown word of a reference.
 
     - `cider_d`: eq. 4 of Vedantam et al., CVPR 2015, on the scale 0 to 10, with the document frequencies of the
       references (see [`~hf_ngsan.metrics.CiderDReward`]);
     - `bleu_4`: BLEU-4 (Papineni et al., ACL 2002) of the single caption, on the scale 0 to 1;
     - `meteor`: METEOR 1.5 of the single caption, on the scale 0 to 1 (see [`MeteorReward`]);
-    - `clip_score`: how well the caption fits the image, on the scale 0 to 2.5 (see [`ClipReward`]).
+    - `clip_score`: similarity of caption and image, on the scale 0 to 2.5 (see [`ClipReward`]).
 
-    The first two are 0 for an empty caption, one without any word before its end.
+    The first two are 0 for an empty caption (without a word before its end).
 
     Args:
-        references: reference captions of each training row, as text; captions that have no word left are passed over.
-        weights: the weights of the rewards above; one of weight 0 is not computed.
-        functions: rewards of the user by name, each with its weight. A function gets R captions without special tokens
+        references: reference captions of each training row, as text; captions without words are ignored.
+        weights: weights of the rewards above; a reward with weight 0 is not computed.
+        functions: user-defined rewards by name, with their weights. A function gets R captions without special tokens
             (`list[str]`) and the references of each (`list[list[str]]`); it returns R finite numbers.
 
     Raises:
@@ -90,7 +90,7 @@ class CaptionRewards:
             )
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
         if not any(numbers.values()) or not all(map(math.isfinite, numbers.values())):
-            raise RewardError(f"The weights of the rewards must be finite, and one other than 0, not {numbers}.")
+            raise RewardError(f"The weights of the rewards must be finite and not all 0, not {numbers}.")
         self.clip_score = clip_score
         self.weights = {name: float(weight) for name, weight in numbers.items() if weight}
         self.functions = {name: function for name, (function, weight) in functions.items() if weight}
@@ -108,7 +108,7 @@ class CaptionRewards:
             self.meteor = MeteorReward(self.texts)
 
     def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
-        """Returns the rewards `(R,)`, float32, of samples `(R, T)` of the rows `image_indices` `(R,)` of references."""
+        """Returns float32 rewards `(R,)` of samples `(R, T)`; `image_indices` `(R,)` are their rows of references."""
         if self.clip_score is not None:
             self.clip_score.metric.encoder.model.to(token_ids.device)
         parts = self.parts(token_ids, image_indices)
@@ -119,7 +119,7 @@ class CaptionRewards:
     def parts(
         self, token_ids: torch.Tensor, image_indices: torch.Tensor, captions: list[str] | None = None
     ) -> dict[str, torch.Tensor]:
-        """Returns the rewards by name, before they are weighted: float64 `(R,)` on the CPU each."""
+        """Returns the unweighted rewards by name, float64 `(R,)` on the CPU."""
         ids, images = token_ids.detach().cpu(), image_indices.detach().cpu().numpy()
         words = cut_sequences(ids, self.eos_token_id, (*self.ignored_tokens, self.eos_token_id))
         known = ids
@@ -140,7 +140,7 @@ class CaptionRewards:
             parts["meteor"] = self.meteor(captions, images)
         if "clip_score" in self.weights:
             if self.clip_score is None:
-                raise RewardError("The reward clip_score needs the argument clip_score, which scores captions.")
+                raise RewardError("The reward clip_score needs the argument clip_score, a ClipReward.")
             parts["clip_score"] = self.clip_score(captions, images)
         references = [self.texts[image] for image in images] if self.functions else []
         return parts | {key: call_function(key, self.functions[key], captions, references) for key in self.functions}
@@ -153,15 +153,15 @@ class CaptionRewards:
         number = np.bincount(rows[has_words], minlength=len(self.texts))
         if not number.all():
             raise RewardError(
-                f"Row {number.argmin()} of the training data has no word in its captions; "
-                "give it a reference caption or leave it out of self-critical training."
+                f"Row {number.argmin()} of the training data has no words in its captions; "
+                "add a reference caption or leave the row out of self-critical training."
             )
         ended = [[*words, self.eos_token_id] for words in ids if words]
         captions = cut_sequences(ended, self.eos_token_id, self.ignored_tokens)
         return PreparedReferences(captions, np.cumsum(number) - number, number)
 
     def bleu_4(self, token_ids: torch.Tensor, images: np.ndarray) -> torch.Tensor:
-        # Each candidate stands as an image of its own, with a copy of the references.
+        # Each candidate counts as a separate image, with a copy of the references.
         references = self.references
         owners, captions = expand_ranges(references.first[images], references.number[images])
         candidates = cut_sequences(token_ids, self.eos_token_id, self.ignored_tokens)
@@ -171,7 +171,7 @@ class CaptionRewards:
 
 
 class TextRewards(CaptionRewards):
-    """The rewards of captions of any tokens, on the words of their texts; `decode` returns those of `(R, T)` ids."""
+    """Rewards of captions with any tokens, computed on words; `decode` returns the words of `(R, T)` ids."""
 
     def __init__(
         self,
@@ -197,15 +197,15 @@ class TextRewards(CaptionRewards):
 
 
 class MeteorReward:
-    """METEOR of captions of training rows, each scored alone (see [`~hf_ngsan.metrics.Meteor`])."""
+    """METEOR of captions of training rows, each scored separately (see [`~hf_ngsan.metrics.Meteor`])."""
 
     def __init__(self, references: Sequence[Sequence[str]]) -> None:
         self.references, self.scorer = references, shared_scorer()
-        self.tokenizer = PTBTokenizer()  # each caption alone, so that no reward depends on the others of a batch
+        self.tokenizer = PTBTokenizer()  # one caption at a time, so that rewards do not depend on the batch
         self.references_of = lru_cache(maxsize=2**14)(self.prepare_references)
 
     def __call__(self, captions: list[str], image_indices: np.ndarray) -> torch.Tensor:
-        """Returns float64 `(R,)` for R captions of the rows with these numbers; equal ones of a row are scored once."""
+        """Returns float64 `(R,)` for R captions of the rows `image_indices`; duplicates are scored once."""
         pairs = list(zip(captions, image_indices.tolist(), strict=True))
         distinct = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
         prepared = self.scorer.prepare(self.tokenizer.tokenize([caption for caption, _ in distinct]))
@@ -217,14 +217,14 @@ class MeteorReward:
 
 
 class ClipReward:
-    """CLIPScore of captions of the training images (Hessel et al. 2021; Cho et al. 2022), each embedded once, alone."""
+    """CLIPScore of captions of training images (Hessel et al. 2021; Cho et al. 2022); each image is embedded once."""
 
     def __init__(self, metric: ClipScore, images: Sequence[Mapping[str, Any]]) -> None:
         self.metric, self.images = metric, images
         self.known: dict[int, np.ndarray] = {}
 
     def __call__(self, captions: list[str], image_indices: np.ndarray) -> torch.Tensor:
-        """Returns float64 `(R,)` for R captions of the rows with these numbers."""
+        """Returns float64 `(R,)` for R captions of the rows `image_indices`."""
         for row in set(image_indices.tolist()) - self.known.keys():
             self.known[row] = self.metric.embed_images([self.images[row]["image"]])[0]
         seen = np.stack([self.known[row] for row in image_indices.tolist()])
@@ -232,7 +232,7 @@ class ClipReward:
 
 
 def load_reward_function(name: str) -> RewardFunction:
-    """Imports a reward function of the user, `package.module:function`."""
+    """Imports a user-defined reward function, `package.module:function`."""
     module_name, _, attribute = name.partition(":")
     return getattr(import_user_module(module_name, f"Reward function {name}"), attribute)
 
@@ -240,7 +240,7 @@ def load_reward_function(name: str) -> RewardFunction:
 def call_function(
     name: str, function: RewardFunction, captions: list[str], references: list[list[str]]
 ) -> torch.Tensor:
-    """Returns the rewards of a function of the user, float64 `(R,)`; a RewardError if it returns anything else."""
+    """Returns the rewards of a user-defined function, float64 `(R,)`; raises a RewardError for invalid rewards."""
     returned = function(list(captions), [list(texts) for texts in references])
     if isinstance(returned, torch.Tensor):
         returned = returned.detach().cpu().double()  # NumPy has no bfloat16

@@ -1,4 +1,4 @@
-"""Teacher forcing: cross-entropy of each caption word given the image and the words before it."""
+"""Teacher forcing: cross-entropy of each caption word given the image and the previous words."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +12,11 @@ from ..task import Objective, Update
 
 @dataclass(frozen=True)
 class Distillation:
-    """Probabilities of a trained captioner as targets, beside the words of captions (Hinton et al. 2015).
+    """Probabilities of a trained captioner as targets in addition to the words of captions (Hinton et al. 2015).
 
-    The loss of a word is (1 - weight) * cross-entropy + weight * temperature^2 * KL(teacher || captioner), where both
-    probabilities are softened by the temperature. The teacher, a captioner or ensemble with the vocabulary and the
-    inputs of the one that is trained, reads all words, also those that are dropped for the captioner.
+    The loss of a word is (1 - weight) * cross-entropy + weight * temperature^2 * KL(teacher || captioner); the
+    temperature softens both probabilities. The teacher, a captioner or ensemble with the same vocabulary and inputs as
+    the trained captioner, reads all words, including those that word dropout hides from the captioner.
     """
 
     teacher: Any
@@ -41,13 +41,13 @@ class TeacherForcing(Objective):
 
     Args:
         label_smoothing: share of the target that is spread evenly over the vocabulary.
-        word_dropout: share of the words before a target, but for the first token, that are replaced at random by the
-            unknown word (Bowman et al. 2016, section 3.1), so that the image has to tell the next one.
+        word_dropout: share of the previous words (except the first token) that are randomly replaced by the unknown
+            word (Bowman et al. 2016, section 3.1), so that predictions depend more on the image.
         unknown_token_id: the unknown word; needed for word dropout.
-        distillation: a trained captioner to learn from too, *optional*.
+        distillation: a trained captioner as a teacher, *optional*.
 
-    A batch holds `labels (B * C, T)`, -100 where there is no target, and the model's other inputs; with
-    `caption_weights (B * C,)` the words of each caption count that much, in the loss and in the divisor.
+    A batch has `labels (B * C, T)`, with -100 where there is no target, and the model's other inputs. The optional
+    `caption_weights (B * C,)` weigh the words of each caption, in the loss and in the divisor.
     """
 
     def __init__(
@@ -102,6 +102,6 @@ class TeacherForcing(Objective):
 
 
 def token_weights(labels: torch.Tensor, caption_weights: torch.Tensor | None) -> torch.Tensor:
-    """Returns the weight of each target token, `(B * C, T)`: 0 at padding, else 1 or the weight of its caption."""
+    """Returns the weight of each target token, `(B * C, T)`: 0 at padding, otherwise 1 or the caption's weight."""
     targets = (labels != IGNORED_LABEL).float()
     return targets if caption_weights is None else targets * caption_weights[:, None]

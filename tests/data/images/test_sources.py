@@ -74,5 +74,5 @@ def test_what_cannot_be_read_without_loss_is_named(tmp_path):
         (tmp_path / "two" / place / "metadata.jsonl").write_text(line)
         if not place:
             assert load_data(f"images:{tmp_path / 'two'}", "train")[0]["captions"] == ["a"]
-    with fails_naming("both name"):
+    with fails_naming("both have"):
         load_data(f"images:{tmp_path / 'two'}", "train")

@@ -188,7 +188,7 @@ def test_a_function_must_return_a_finite_number_for_each_caption(values):
 @each_row(
     ("changed", "named"),
     [
-        ({"weights": {}}, "other than 0"),
+        ({"weights": {}}, "all 0"),
         ({"weights": {"cider": 1.0}}, "'cider'"),
         ({"weights": {"cider_d": 1.0, "clip_score": 5.0}}, "clip_score"),
         ({"functions": {"mine": (brevity, math.inf)}}, "inf"),
