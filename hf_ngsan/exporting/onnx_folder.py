@@ -218,8 +218,7 @@ def remove_old_graphs(folder: Path) -> None:
 
 
 def write_graphs_beside(model: Any, processor: Any, folder: Path, recorded: Mapping[str, Any] | str) -> None:
-    """Writes `onnx/` for a captioner with the provenance of its features, or for a dual encoder with its fingerprint;
-    replaces an earlier one.
+    """Writes `onnx/` for a captioner with the provenance of its features, or a dual encoder with its fingerprint.
 
     The model must be a model of this package that reads images, unchanged since it was loaded from the folder, in
     float32 on the CPU.
