@@ -6,7 +6,8 @@
 A caption counts as right if its CIDEr-D reaches the median of the calibration; document frequencies are those of the
 dataset's references. Prints the area under the ROC curve (AUROC) of the confidence with its 95% interval over images,
 and of the mean log-probability alone; the expected calibration error (ECE); the share of right captions in four groups
-of equal size, from the least confident; and how many photographs are called unlike the training images.
+of equal size, from the least confident; how many photographs are called unlike the training images; and how many right
+and wrong captions come with a doubt.
 """
 
 import argparse
@@ -66,6 +67,10 @@ def main() -> None:
         print(f"AUROC of the {name}: {area_under_curve(values, is_right):.3f} ({low:.3f} to {high:.3f}){required}")
     confidences = np.array([answer["confidence"] for answer in answers])
     print(f"expected calibration error: {expected_calibration_error(confidences, is_right):.3f}")
+    doubted = np.array([answer["doubt"] is not None for answer in answers])
+    print(
+        f"with a doubt: {doubted[~is_right].mean():.1%} of the wrong, {doubted[is_right].mean():.1%} of the right ones"
+    )
     for part in np.array_split(np.argsort(confidences, kind="stable"), GROUPS):
         print(f"  confidence {confidences[part].mean():.2f}: {is_right[part].mean():.2f} are right")
 

@@ -32,7 +32,7 @@ def main() -> None:
 
     captioner = pipeline("image-to-text", model=find_model_folder(options.model))
     captions = [answer[0]["generated_text"] for answer in captioner(options.photographs)]
-    figure = Figure((2.4 * len(captions), 2.7), dpi=130, layout="constrained")
+    figure = Figure((2.4 * len(captions), 2.9), dpi=130, layout="constrained")
     panels = figure.subplots(1, len(captions), squeeze=False)[0]
     for panel, file, caption in zip(panels, options.photographs, captions, strict=True):
         with Image.open(file) as photograph:

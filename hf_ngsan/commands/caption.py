@@ -96,11 +96,12 @@ def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], path
     from ..loading.calibration import read_calibration
     from ..tasks.captioning_files import GraphJudge, caption_files
 
-    captioner, calibration = open_captioner(find_model_folder(models[0])), read_calibration(models[0])
+    captioner = open_captioner(find_model_folder(models[0]))
     if captioner is None:
         return None
     try:
-        judge = None if calibration is None else GraphJudge(calibration, quick=not options.scores)
+        calibration = read_calibration(models[0])
+        judge = None if calibration is None else GraphJudge(calibration)
     except (FileNotFoundError, ValueError):  # loading the models with torch reports the error
         return None
     if options.scores and judge is None:
@@ -128,8 +129,8 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
     own: Any = model.generation_config
     given: dict[str, Any] = checked_generation(arguments.generation_arguments(options), own, several=True)
     given |= {"text": options.text, "return_scores": options.json or options.scores}
-    if is_calibrated(model) and (options.scores or len(models) == 1):
-        given["return_confidence"] = True if options.scores else "quick"
+    if is_calibrated(model) and (options.scores or is_judged(models)):
+        given["return_confidence"] = True
     elif options.scores:
         print_uncalibrated(models[0])
     images, names = (paths, paths) if paths else rows_of_dataset(options, model, processor)
@@ -152,6 +153,17 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
         batch_size=options.batch_size,
         **given,
     )
+
+
+def is_judged(models: Sequence[str]) -> bool:
+    """Returns whether captions without --scores get warnings; prints the reason if the calibration cannot be used."""
+    from ..loading.confidence import Confidence
+
+    try:
+        return len(models) == 1 and bool(Confidence(models[0]).encoder)
+    except (ImportError, OSError, ValueError) as error:
+        print(f"hf-ngsan: no warnings of doubtful captions: {error}", file=sys.stderr)
+        return False
 
 
 def with_boxes(options: argparse.Namespace, paths: Sequence[str], config: Any) -> list[dict[str, Any]]:
@@ -185,20 +197,17 @@ def rows_of_dataset(options: argparse.Namespace, model: Any, processor: Any) -> 
 
 def write(options: argparse.Namespace, captioned: Iterable[Any]) -> int:
     """Writes captions, and warnings and skipped images to stderr; returns the exit code."""
-    from ..loading.calibration import doubt_of, read_calibration
     from ..tasks.captioning_files import skipped_error
 
-    errors, number, found = [], 0, read_calibration(options.model[0])
-    least: Any = found and (found.full if options.scores else found.quick).doubt_below
+    errors, number = [], 0
     with arguments.written_lines(options.output) as write_line:
         for caption in captioned:
             if caption.error is not None:
                 errors.append(skipped_error(caption.error, options.skip_errors))
             write_line(json_line(caption, options.scores) if options.json else text_line(caption, options.scores))
             number += caption.rank == 0
-            doubt = None if caption.confidence is None else doubt_of(caption.confidence, caption.unlike_training, least)
-            if doubt is not None and caption.rank == 0:
-                print(f"hf-ngsan: {printable(caption.name)}: {doubt}", file=sys.stderr)
+            if caption.doubt is not None and caption.rank == 0:
+                print(f"hf-ngsan: {printable(caption.name)}: {caption.doubt}", file=sys.stderr)
     if errors:
         print(*(f"hf-ngsan: skipped: {error}" for error in errors), sep="\n", file=sys.stderr)
         print(f"hf-ngsan: {len(errors)} of {number} images were skipped.", file=sys.stderr)

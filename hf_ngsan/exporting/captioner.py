@@ -38,7 +38,6 @@ class Encoded(NamedTuple):
 
     visual: dict[str, np.ndarray]  # visual inputs of the decoder
     cache: dict[str, np.ndarray]  # initial cache, before the first word
-    summary: Any  # mean visual features, float32 `(B, size)`; None for a captioner of features
 
 
 class Captioner:
@@ -107,7 +106,7 @@ class Captioner:
             for layer, (heads, channels) in enumerate(self.settings["cache"])
             for kind in ("keys", "values")
         }
-        return Encoded(visual, cache, encoded.get("summary"))
+        return Encoded(visual, cache)
 
     def step(
         self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
@@ -119,7 +118,7 @@ class Captioner:
 
     def log_probabilities(self, encoded: Encoded, ids: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities `(B, length, vocab_size)` of the token after each of `ids` `(B, length)`."""
-        (visual, cache, _), of_steps = encoded, []
+        (visual, cache), of_steps = encoded, []
         for tokens in ids.T:
             scores, cache = self.step(tokens[:, None], visual, cache)
             of_steps.append(scores[:, 0])

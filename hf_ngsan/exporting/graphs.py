@@ -27,8 +27,7 @@ Function = Callable[..., dict[str, torch.Tensor]]
 def encode(captioner: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     """Turns features, boxes and mask, or pixels, into `visual_keys_i`, `visual_values_i` `(B, heads, N, head_dim)`.
 
-    For pixels, it also returns the visual `features` `(B, N, feature_size)`, their mean, the `summary` `(B,
-    feature_size)`, and the `boxes` `(B, N, 4)`.
+    For pixels, it also returns the visual `features` `(B, N, feature_size)` and the `boxes` `(B, N, 4)`.
     """
     visual: dict[str, Any] = inputs
     outputs = {}
@@ -36,7 +35,6 @@ def encode(captioner: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         seen = captioner.model.get_visual_tokens(**inputs)
         visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
         outputs = {"features": seen.visual_features, "boxes": seen.visual_boxes}
-        outputs["summary"] = seen.visual_features.float().mean(1)
     states = captioner.model.encoder(**visual).last_hidden_state
     start_token = captioner.config.decoder_start_token_id
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())

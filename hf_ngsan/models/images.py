@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+IMAGE_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 """Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
 RANGE_TOLERANCE = 1e-3  # of floats outside [0, 1]: resizing overshoots, and half precision rounds
 SCALES = {"I": (255, 65535), "F": (1, 255)}  # of images of 32 bits: the first that no value exceeds stands for white
