@@ -3,7 +3,7 @@
 Fresh processes import transformers or both in turn; the result is the difference of each pair. Times are processor
 times, which are robust to other load on the machine; wall time is also printed.
 
-The commands caption a photograph, search an index of generated photographs, print help, and report a missing file.
+The commands caption a photograph, search, index and extract generated ones, print help, and report a missing file.
 
     python benchmarks/import_time.py --pairs 15
 """
@@ -26,6 +26,8 @@ COMMANDS = {
     ("caption", "--scores", "{photo}"): 1.5,
     ("search", "{index}", "a dog"): 1.5,
     ("search", "{index}", "--image", "{photo}"): 1.5,
+    ("index", "--images", "{photos}", "--output", "{new}"): 3.0,
+    ("extract", "--images", "{photos}", "--backbone", "ngsan-photos", "--output", "{new}"): 4.0,
     ("caption", "missing.jpg"): 0.4,
     ("--help",): 0.3,
 }
@@ -74,13 +76,19 @@ def time_commands(folder: Path, runs: int) -> None:
     """Prints the processor time of the commands; `folder` is for their inputs."""
     (folder / "photos").mkdir()
     write_photos(folder / "photos", 5)
-    places = {"photo": next((folder / "photos").iterdir()), "index": folder / "found.index"}
+    photos = folder / "photos"
+    places = {"photo": next(photos.iterdir()), "photos": photos, "index": folder / "found.index"}
     processor_time(["index", "--images", str(folder / "photos"), "--output", str(places["index"])])
     print(f"\nprocessor time of commands, median of {runs} (smallest to largest)")
     for command, limit in COMMANDS.items():
-        arguments = [word.format(**places) for word in command]
-        times = [processor_time(arguments) for _ in range(1 + runs)][1:]
-        name = " ".join(["hf-ngsan", *command]).format(photo="photo.jpg", index="found.index")
+        times = []
+        for _ in range(1 + runs):
+            new = tempfile.mkdtemp(dir=folder)
+            times.append(processor_time([word.format(**places, new=new) for word in command]))
+        times = times[1:]
+        name = " ".join(["hf-ngsan", *command]).format(
+            photo="photo.jpg", photos="photos", index="found.index", new="new"
+        )
         print(describe(name, times) + f"   required: at most {limit} s")
 
 
