@@ -3,7 +3,7 @@
 Fresh processes import one or both in turn; a pair's difference is what the package adds. Times are those of the
 processor, so other work on the machine disturbs little; wall time is printed as well.
 
-The commands caption a photograph and search an index of drawn ones, print help, and find that a file is missing.
+The commands caption a photograph, search, index and extract drawn ones, print help, and find that a file is missing.
 
     python benchmarks/import_time.py --pairs 15
 """
@@ -26,6 +26,8 @@ COMMANDS = {
     ("caption", "--scores", "{photo}"): 1.5,
     ("search", "{index}", "a dog"): 1.5,
     ("search", "{index}", "--image", "{photo}"): 1.5,
+    ("index", "--images", "{photos}", "--output", "{new}"): 3.0,
+    ("extract", "--images", "{photos}", "--backbone", "ngsan-photos", "--output", "{new}"): 4.0,
     ("caption", "missing.jpg"): 0.4,
     ("--help",): 0.3,
 }
@@ -74,13 +76,19 @@ def time_commands(folder: Path, runs: int) -> None:
     """Prints the processor time of the commands, in a folder for what they read."""
     (folder / "photos").mkdir()
     write_photos(folder / "photos", 5)
-    places = {"photo": next((folder / "photos").iterdir()), "index": folder / "found.index"}
+    photos = folder / "photos"
+    places = {"photo": next(photos.iterdir()), "photos": photos, "index": folder / "found.index"}
     processor_time(["index", "--images", str(folder / "photos"), "--output", str(places["index"])])
     print(f"\nprocessor time of commands, median of {runs} (smallest to largest)")
     for command, limit in COMMANDS.items():
-        arguments = [word.format(**places) for word in command]
-        times = [processor_time(arguments) for _ in range(1 + runs)][1:]
-        name = " ".join(["hf-ngsan", *command]).format(photo="photo.jpg", index="found.index")
+        times = []
+        for _ in range(1 + runs):
+            new = tempfile.mkdtemp(dir=folder)
+            times.append(processor_time([word.format(**places, new=new) for word in command]))
+        times = times[1:]
+        name = " ".join(["hf-ngsan", *command]).format(
+            photo="photo.jpg", photos="photos", index="found.index", new="new"
+        )
         print(describe(name, times) + f"   required: at most {limit} s")
 
 

@@ -26,7 +26,7 @@ import torch
 
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, open_backend
 from hf_ngsan.tasks import PairEmbeddings
-from hf_ngsan.tasks.retrieval_search import MAX_IMAGES_PER_SHARD
+from hf_ngsan.tasks.retrieval_indexing import MAX_IMAGES_PER_SHARD
 
 MOST_SECONDS_A_QUERY = 0.05
 MOST_SECONDS_OF_EVALUATION = 3

@@ -26,7 +26,7 @@ from .io.messages import one_sentence
 from .io.packaged import CAPTIONER, DUAL_ENCODER
 from .loading.models import load_model
 from .loading.pipelines import CaptioningPipeline
-from .models.image_processing_captioning import load_image
+from .models.images import load_image
 from .tasks.captioning_generation import load_captioners
 from .tasks.retrieval_search import embed_pixels
 

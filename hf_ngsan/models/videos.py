@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from .image_processing_captioning import ImageError, upright_rgb
+from .images import ImageError, upright_rgb
 
 NUM_FRAMES = 8
 """Frames of a clip where nothing else is said."""
