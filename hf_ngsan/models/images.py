@@ -1,4 +1,4 @@
-"""Reading of images of any kind, upright and in RGB, with Pillow and NumPy alone."""
+"""Reads images of any kind as upright RGB images, with Pillow and NumPy only."""
 
 import io
 import os
@@ -27,14 +27,14 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
         source: path, `bytes` of a file, a file open for reading bytes, `PIL.Image.Image`, an image of `datasets`
             (`{"bytes": …, "path": …}`), or an array or tensor `(height, width)`, `(height, width, C)` or `(C, height,
             width)` of 1, 3 or 4 channels: integers from 0 to 255, uint16, booleans, or floats within [0, 1]. An
-            `http(s)://` or `data:` URL is read by transformers; a `Path` is no URL.
+            `http(s)://` or `data:` URL is read by transformers, but a `Path` is never a URL.
         name: name of the image in errors; its path is added.
-        least_side: a JPEG file may be decoded at a half, a quarter or an eighth of its size, several times as fast, as
-            long as both sides keep twice so many pixels. `info["full size"]` of the result is then its whole size.
-        copies: False may return an image of Pillow itself, which must then not be changed.
+        least_side: allows decoding a JPEG file at 1/2, 1/4 or 1/8 of its size, several times as fast, as long as both
+            sides keep twice as many pixels as this. `info["full size"]` of the result is then the original size.
+        copies: `False` may return the source image of Pillow, which must then not be changed.
 
-    Returns an image of mode RGB, independent of the source, or raises an [`ImageError`] for what is none, or has more
-    pixels than Pillow decodes (`PIL.Image.MAX_IMAGE_PIXELS`) or values out of range.
+    Returns an image of mode RGB. Raises an [`ImageError`] for an unreadable image, for more pixels than Pillow decodes
+    (`PIL.Image.MAX_IMAGE_PIXELS`) and for values out of range.
     """
     place = source.get("path") if isinstance(source, Mapping) else source
     if isinstance(place, str | os.PathLike):
