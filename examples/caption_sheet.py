@@ -1,8 +1,8 @@
-"""Draw photographs side by side with their captions below them.
+"""Draws photographs side by side with their captions below them.
 
     python examples/caption_sheet.py sheet.jpg photo.jpg another.jpg
 
-Without --model the packaged captioner writes the captions. The figure needs the extra plots.
+The default captioner is the packaged one. The figure needs the extra plots.
 """
 
 import argparse

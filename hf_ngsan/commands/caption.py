@@ -13,8 +13,7 @@ from ..io.packaged import CAPTIONER, find_model_folder, is_model
 from . import arguments
 from .arguments import add_shared, user_path
 
-NOT_OF_GRAPHS = ("boxes", "data", "generate", "modules", "rerank_with", "save_attention", "text")
-MAX_IMAGES_OF_GRAPHS = 1000  # for more images, the time to import torch does not matter, and it may use a GPU
+NOT_OF_GRAPHS = ("boxes", "data", "generate", "rerank_with", "save_attention", "text")
 SUMMARY = """Print a caption for each image or video.
 
 The images are files, URLs, folders or the images of a dataset. Each line of the output has the name or id of an image,
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--data", required=False)
     add_shared(parser, "--boxes", "--split", "--limit", *arguments.GENERATION, "--json", "--output", "--skip-errors")
     add_shared(parser, "--batch-size", default=64)
-    add_shared(parser, "--engine", default=None)  # None: use the ONNX graphs in the model's folder, if any
+    add_shared(parser, "--engine")
     text = "first words of every caption; or an instruction, for models that follow instructions, such as Florence-2"
     add("--text", "--prompt", metavar="WORDS", help=text)
     add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention for each word")
@@ -90,8 +89,8 @@ def paths_of_files(places: Iterable[str], model: str) -> Iterator[str]:
 
 def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]) -> Any:
     """Returns captions from the ONNX graphs in the model's folder, without torch; None if the options need torch."""
-    asks_more = options.engine == "torch" or any(getattr(options, name) for name in NOT_OF_GRAPHS)
-    if asks_more or len(models) > 1 or not 0 < len(paths) <= MAX_IMAGES_OF_GRAPHS:
+    asks_more = any(getattr(options, name) for name in NOT_OF_GRAPHS)
+    if asks_more or len(models) > 1 or not arguments.may_use_graphs(options, len(paths)):
         return None
     from ..exporting.onnx_folder import open_captioner
     from ..loading.calibration import read_calibration
@@ -143,7 +142,7 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
             raise ValueError("--rerank-with needs several beams; set --num-beams.")
         reranker = Reranker(*arguments.load_on_device(options.rerank_with, "retrieval"))
         given |= {"reranker": reranker, "num_return_sequences": beams}
-    use_engine(model.to(make_accelerator().device), processor, options.engine or "torch")
+    use_engine(model.to(make_accelerator().device), processor, options.engine)
     return caption_images(
         model,
         processor,

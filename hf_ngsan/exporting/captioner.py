@@ -98,7 +98,8 @@ class Captioner:
     def encode(self, inputs: Mapping[str, np.ndarray]) -> Encoded:
         """Encodes images from the inputs of [`prepare`]."""
         mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
-        visual = {**self.encoder(inputs), **mask}
+        encoded = self.encoder(inputs)
+        visual = {name: array for name, array in encoded.items() if name.startswith("visual_")} | mask
         num_images = len(visual["visual_keys_0"])
         cache = {
             f"past_{kind}_{layer}": np.zeros((num_images, 1, heads, 0, channels), dtype=np.float32)
@@ -276,12 +277,15 @@ def pixels_of(image: Any, settings: Mapping[str, Any]) -> np.ndarray:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255, 255)), image)
     image = image.convert("RGB").resize((settings["width"], settings["height"]), settings["resample"])
-    pixels = np.asarray(image).astype(np.float64)
-    pixels = (pixels * settings["rescale_factor"]).astype(np.float32)
+    pixels = np.moveaxis(np.asarray(image), -1, 0)
     if settings["flip_channel_order"]:
-        pixels = pixels[..., ::-1]
-    mean, deviation = (np.asarray(settings[name], dtype=np.float32) for name in ("mean", "std"))
-    return np.moveaxis((pixels - mean) / deviation, -1, 0)
+        pixels = pixels[::-1]
+    scaled = (np.arange(256) * settings["rescale_factor"]).astype(np.float32)  # the 256 values of a pixel
+    mean, deviation = (np.asarray(settings[name], dtype=np.float32)[:, None] for name in ("mean", "std"))
+    normalized = np.empty(pixels.shape, np.float32)
+    for values, channel, out in zip((scaled - mean) / deviation, pixels, normalized, strict=True):
+        np.take(values, channel, out=out, mode="clip")  # the mode that needs no buffer
+    return normalized
 
 
 def main() -> None:

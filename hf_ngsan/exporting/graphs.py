@@ -25,11 +25,16 @@ Function = Callable[..., dict[str, torch.Tensor]]
 
 
 def encode(captioner: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Turns features, boxes and mask, or pixels, into `visual_keys_i`, `visual_values_i` `(B, heads, N, head_dim)`."""
+    """Turns features, boxes and mask, or pixels, into `visual_keys_i`, `visual_values_i` `(B, heads, N, head_dim)`.
+
+    For pixels, it also returns the visual `features` `(B, N, feature_size)` and the `boxes` `(B, N, 4)`.
+    """
     visual: dict[str, Any] = inputs
+    outputs = {}
     if "pixel_values" in inputs:
         seen = captioner.model.get_visual_tokens(**inputs)
         visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
+        outputs = {"features": seen.visual_features, "boxes": seen.visual_boxes}
     states = captioner.model.encoder(**visual).last_hidden_state
     start_token = captioner.config.decoder_start_token_id
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
@@ -41,7 +46,7 @@ def encode(captioner: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         cache=cache,
         use_cache=True,
     )
-    return named("visual_", cache.cross_attention_cache)
+    return named("visual_", cache.cross_attention_cache) | outputs
 
 
 def decode(
@@ -106,7 +111,8 @@ def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torc
     """Returns inputs for tracing [`decode`]."""
     config: Any = captioner.config
     given = {"input_ids": torch.full((IMAGES, CAPTIONS), config.decoder_start_token_id)}
-    given |= encode(captioner, **encoder_inputs)
+    encoded = encode(captioner, **encoder_inputs)
+    given |= {name: states for name, states in encoded.items() if name.startswith("visual_")}
     if "attention_mask" in encoder_inputs:
         given["attention_mask"] = encoder_inputs["attention_mask"]
     first = decode(captioner, **given)

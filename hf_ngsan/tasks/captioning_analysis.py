@@ -238,9 +238,9 @@ def fitted(
     unlike = familiar < (least_familiar := float(np.quantile(familiar, UNLIKE)))
     number = max(int(0.2 * is_good.sum() - (is_good & unlike).sum()), 0)  # number of right captions that get a warning
     doubt_below = min(float(np.sort(held_out[is_good & ~unlike])[number]), 0.5)
-    coefficients = map(float, fit_logistic(inputs, is_good))
+    regression = map(float, fit_logistic(inputs, is_good))
     return {
-        **dict(zip(("intercept", "log_probability", "similarity"), coefficients, strict=True)),
+        **dict(zip(("intercept", "log_probability", "similarity"), regression, strict=True)),
         "auroc": area_under_curve(held_out, is_good),
         "calibration_error": expected_calibration_error(held_out, is_good),
         "min_familiarity": least_familiar,

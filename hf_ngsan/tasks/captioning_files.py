@@ -4,13 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
 
-from ..data.images import IMAGE_FORMATS
 from ..exporting.captioner import Captioner, Encoded, is_one_of
 from ..exporting.onnx_folder import open_dual_encoder
 from ..io.packaged import find_model_folder
 from ..loading.calibration import Calibration
+from ..models.images import load_image
 
 
 class CaptionedImage(NamedTuple):
@@ -55,7 +54,7 @@ def caption_files(
         images: dict[int, Any] = {}
         for number in range(start, min(start + size, len(paths))):
             try:
-                images[number] = read_image(paths[number], f"image {number}", image_side)
+                images[number] = load_image(paths[number], f"image {number}", image_side)
             except ValueError as error:
                 captioned[number] = CaptionedImage(paths[number], None, str(error))
         if images:
@@ -72,24 +71,6 @@ def caption_files(
             for number, caption, (score, words), judgement in zip(images, captions, scores, judgements, strict=True):
                 captioned[number] = CaptionedImage(paths[number], caption, None, score=score, words=words, **judgement)
         yield from (captioned[number] for number in sorted(captioned))
-
-
-def read_image(path: str, name: str, least_side: int | None = None) -> Image.Image:
-    """Reads a photograph with Pillow; other files are read by `load_image`, which takes seconds to import."""
-    if not path.startswith(("http://", "https://", "data:")):
-        try:
-            with Image.open(path, formats=IMAGE_FORMATS) as image:
-                if least_side is not None:
-                    image.draft(None, (2 * least_side, 2 * least_side))
-                if image.mode in ("RGB", "L", "CMYK") and not image.has_transparency_data:
-                    return ImageOps.exif_transpose(image).convert("RGB")
-        except FileNotFoundError as error:
-            raise ValueError(f"{name.capitalize()} ({path}) cannot be read: {error.strerror}.") from error
-        except Exception:  # Pillow's plugins raise any exception for damaged data
-            pass  # `load_image` reports the error
-    from ..models.image_processing_captioning import load_image
-
-    return load_image(path, name, least_side)
 
 
 class GraphJudge:
@@ -109,7 +90,7 @@ class GraphJudge:
     ) -> list[dict[str, Any]]:
         """Returns `confidence`, `unlike_training` and `doubt` of each caption, from the inputs of the captioner."""
         of_images, of_texts = self.encoders
-        images = of_images.embed(inputs["pixel_values"])
+        images = of_images.embed(inputs)
         texts = map(of_texts.embed, captions)  # None for a caption without words, which matches no image
         pairs = zip(images, texts, strict=True)
         similarities = [0.0 if text is None else float(image @ text[0]) for image, text in pairs]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from hf_ngsan.models import image_processing_captioning
-from hf_ngsan.models.image_processing_captioning import opened
+from hf_ngsan.models import images
+from hf_ngsan.models.images import opened
 from hf_ngsan.tasks import caption_images
 from hf_ngsan.tasks.captioning_files import CaptionedImage
 from hf_ngsan.visualization import plot_word_maps
@@ -41,7 +41,7 @@ def test_figures_are_drawn_of_small_copies_and_each_image_is_read_once(monkeypat
         "hf_ngsan.tasks.captioning_generation.plot_word_maps",
         lambda *parts: drawn.append(parts) or plot_word_maps(*parts),
     )
-    monkeypatch.setattr(image_processing_captioning, "opened", lambda source: read.append(source) or opened(source))
+    monkeypatch.setattr(images, "opened", lambda source: read.append(source) or opened(source))
     paths = [str(big), photos[1]]
     found = caption(pixel_captioner(), pixel_processor(), paths, attention_folder=tmp_path / "maps")
     assert [answer.name for answer in found] == paths == read
