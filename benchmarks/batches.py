@@ -1,7 +1,7 @@
-"""Images a second over batch sizes: captions of the packaged captioner, and extracted features of its backbone.
+"""Images per second over batch sizes: captions of the packaged captioner, and extracted features of its backbone.
 
-All batch sizes take turns in one process; each round captions or extracts the same photographs. Speed should not fall
-as batches grow: the program fails if a batch size has less than 0.95 of the speed of a smaller one.
+All batch sizes take turns in one process; each round captions or extracts the same photographs. Larger batches should
+not be slower: the program fails if a batch size has less than 0.95 of the speed of a smaller one.
 
     python benchmarks/batches.py
     python benchmarks/batches.py --engine onnx --images PHOTOS --rounds 5
@@ -20,7 +20,7 @@ from pipeline_batches import write_photos
 from transformers import pipeline
 from transformers.utils import logging
 
-import hf_ngsan  # noqa: F401  # brings the pipeline
+import hf_ngsan  # noqa: F401  # registers the pipeline
 from hf_ngsan.extraction import extract_features, list_images, load_vision
 from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.engines import ENGINES, use_engine
@@ -28,13 +28,15 @@ from hf_ngsan.loading.models import load_model
 
 SIDE = 352
 LEAST = 0.95
-"""Allowed share of the speed of a smaller batch; less than that is no noise."""
+"""Minimum speed relative to a smaller batch; differences above this are noise."""
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", metavar="DIR", help="a folder of photographs; drawn ones of 640 x 480 if not given")
-    parser.add_argument("--number", type=int, default=64, help="photographs of a round (%(default)s)")
+    parser.add_argument(
+        "--images", metavar="DIR", help="a folder of photographs; by default, generated ones of 640 x 480 pixels"
+    )
+    parser.add_argument("--number", type=int, default=64, help="photographs per round (%(default)s)")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16, 20, 32, 64])
     parser.add_argument("--rounds", type=int, default=3, help="(%(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="(%(default)s)")

@@ -1,8 +1,8 @@
-"""How fast CIDEr-D rewards are on token ids, against a plain dictionary implementation.
+"""Speed of CIDEr-D rewards on token ids, against a plain dictionary implementation.
 
 Both score the same candidates (by default 250, five for each of 50 images, with five references of 12 words) in turn;
-a pair's ratio is what counts. `PlainCiderD` is written like the public implementations, dictionary by dictionary; the
-tests check it against the values of the official evaluation.
+the result is the ratio of each pair. `PlainCiderD` is written like the public implementations, dictionary by
+dictionary; the tests check it against the values of the official evaluation.
 
     python benchmarks/cider_reward.py --repeats 20
 """
@@ -22,7 +22,7 @@ VOCABULARY, END = 10_000, 2
 
 
 class PlainCiderD:
-    """CIDEr-D with one dictionary a caption and n-gram order.
+    """CIDEr-D with one dictionary per caption and n-gram order.
 
     Args:
         frequencies: `{n-gram: number of documents}`.
@@ -60,13 +60,13 @@ class PlainCiderD:
 
 
 def random_captions(generator, images, captions, words):
-    """Returns captions by image: words drawn by Zipf's law, an end token after each."""
+    """Returns captions by image: words sampled by Zipf's law, an end token after each caption."""
     drawn = generator.zipf(1.3, (images, captions, words)) % (VOCABULARY - 3) + 3
     return [[[*caption, END] for caption in image] for image in drawn.tolist()]
 
 
 def sampled_candidates(generator, references, samples):
-    """Candidates that share words with their references: some words of a reference replaced."""
+    """Returns candidates that share words with their references: some words of a reference replaced."""
     candidates = np.array([[image[s % len(image)] for s in range(samples)] for image in references])
     candidates = candidates.reshape(-1, candidates.shape[-1])
     replaced = generator.random(candidates.shape) < 0.3
@@ -81,7 +81,7 @@ def main():
     parser.add_argument("--samples", type=int, default=5, help="candidates an image")
     parser.add_argument("--references", type=int, default=5, help="references an image")
     parser.add_argument("--words", type=int, default=12)
-    parser.add_argument("--train-images", type=int, default=5000, help="images behind the document frequencies")
+    parser.add_argument("--train-images", type=int, default=5000, help="images for the document frequencies")
     parser.add_argument("--repeats", type=int, default=20)
     args = parser.parse_args()
     generator = np.random.default_rng(0)

@@ -1,8 +1,8 @@
-"""Frames of a video against PyAV's own pace, and the memory that they need, in one process.
+"""Time and memory for reading frames of a video, against plain PyAV.
 
-PyAV's own pace: one pass over the clip that decodes every frame and converts those that are chosen. Both take turns;
-the ratio of times is taken pair by pair. Peak memory is that of processes of their own. The clips are drawn here:
-moving scenes of 320 x 240 pixels at 25 frames a second, half a minute and ten minutes long.
+Plain PyAV decodes every frame in one pass over the clip and converts the chosen ones. Both take turns; the result is
+the ratio of times of each pair. Peak memory is measured in separate processes. The clips are generated: moving scenes
+of 320 x 240 pixels at 25 frames per second, half a minute and ten minutes long.
 
     python benchmarks/clips.py
 """

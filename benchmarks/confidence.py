@@ -1,12 +1,13 @@
-"""Does a captioner know how sure it is? Its confidence against people's captions, on a dataset of photographs.
+"""Tests whether the confidence of a captioner predicts right captions, on a dataset of photographs.
 
     python benchmarks/confidence.py --data images:flickr8k --split validation
     python benchmarks/confidence.py --data images:coco --split train --references 5
 
 A caption counts as right if its CIDEr-D reaches the median of the calibration; document frequencies are those of the
-dataset's references. Prints the area under the ROC curve (AUROC) of the confidence with its 95% interval over images,
-and of the mean log-probability alone; the expected calibration error (ECE); the share of right captions in four groups
-of equal size, from the least confident; and how many photographs are called unlike the training images.
+dataset's references. Prints the area under the ROC curve (AUROC) of the confidence, with its 95% interval over images,
+and of the mean log-probability; the expected calibration error (ECE); the share of right captions in four groups of
+equal size, in order of confidence; the number of photographs marked as unlike the training images; and the numbers of
+right and wrong captions with a warning.
 """
 
 import argparse
@@ -39,8 +40,10 @@ def main() -> None:
     parser.add_argument("--model", default=CAPTIONER, help="(%(default)s)")
     parser.add_argument("--data", required=True, metavar="SPEC", help="photographs with captions")
     parser.add_argument("--split", default="validation", metavar="NAME", help="(%(default)s)")
-    parser.add_argument("--references", type=int, default=1, metavar="N", help="images with at least N captions only")
-    parser.add_argument("--limit", type=int, metavar="N", help="the first N images only, to try the script")
+    parser.add_argument(
+        "--references", type=int, default=1, metavar="N", help="use only images with at least N captions"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="use only the first N images, to test the script")
     options = parser.parse_args()
 
     rows = load_rows(options.data, options.split, limit=options.limit)
@@ -48,7 +51,7 @@ def main() -> None:
     captioner = pipeline("image-to-text", model=find_model_folder(options.model), batch_size=20)
     answers = [answer for [answer] in captioner(rows.select_columns("image"), return_confidence=True)]
     unlike = statistics.mean(answer["unlike_training"] for answer in answers)
-    print(f"{len(rows)} photographs, {unlike:.1%} of them called unlike the training images")
+    print(f"{len(rows)} photographs, {unlike:.1%} of them marked as unlike the training images")
 
     kept = [place for place, captions in enumerate(references) if len(captions) >= options.references]
     answers, references = [answers[place] for place in kept], [references[place] for place in kept]
@@ -66,6 +69,10 @@ def main() -> None:
         print(f"AUROC of the {name}: {area_under_curve(values, is_right):.3f} ({low:.3f} to {high:.3f}){required}")
     confidences = np.array([answer["confidence"] for answer in answers])
     print(f"expected calibration error: {expected_calibration_error(confidences, is_right):.3f}")
+    doubted = np.array([answer["doubt"] is not None for answer in answers])
+    print(
+        f"with a doubt: {doubted[~is_right].mean():.1%} of the wrong, {doubted[is_right].mean():.1%} of the right ones"
+    )
     for part in np.array_split(np.argsort(confidences, kind="stable"), GROUPS):
         print(f"  confidence {confidences[part].mean():.2f}: {is_right[part].mean():.2f} are right")
 

@@ -1,10 +1,9 @@
-"""Conversion of bottom-up attention, reading of the result, and the memory of both, on synthetic features.
+"""Speed and memory of converting bottom-up attention features and of reading the result, on synthetic features.
 
-Conversion: megabytes of TSV in a second. Reading: how many times as fast the rows become batches as a captioner takes
-training steps with them. Both are in processor time, which other work on the machine disturbs little. Memory: the most
-private memory of processes of their own, one for each number of images, that convert all of them, and that run
-`hf-ngsan train` on them for an epoch. Pages of mapped files, which the system takes back when it needs them, are not
-counted on Linux.
+Conversion: megabytes of TSV per second. Reading: the speed of making batches divided by the speed of training steps.
+Both use processor time, which is robust to other load on the machine. Memory: the peak private memory of separate
+processes, one for each number of images, that convert all of them, and that run `hf-ngsan train` on them for an epoch.
+On Linux, pages of mapped files, which the system can reclaim, are not counted.
 
     python benchmarks/data.py
     python benchmarks/data.py --images 5000
@@ -62,7 +61,7 @@ def write_inputs(folder: Path, sizes: argparse.Namespace) -> list[Path]:
 
 
 class Training:
-    """A captioner and the rows that it is trained with."""
+    """A captioner and its training rows."""
 
     def __init__(self, features: Path, sizes: argparse.Namespace) -> None:
         torch.manual_seed(0)
@@ -114,14 +113,14 @@ def measure(sizes: argparse.Namespace, folder: Path) -> None:
         reading = processor_seconds(lambda start=start, batch=batch: batch.append(training.read(start)))
         ratios.append(processor_seconds(lambda batch=batch: training.step(batch[0])) / reading)
     spread = f"{statistics.median(ratios):7.2f}   ({min(ratios):.2f} to {max(ratios):.2f})"
-    print(f"reading    {spread} times as fast as training   required: at least {READING_LIMIT}")
+    print(f"reading    {spread} times the speed of training   required: at least {READING_LIMIT}")
 
 
 class PrivateMemory:
-    """The most private memory that this process has within a `with` block, looked at every 20 ms.
+    """Peak private memory of this process inside a `with` block, sampled every 20 ms.
 
-    It is the resident memory without pages of files, such as those of a memory-mapped dataset, where psutil tells them
-    apart (Linux). Its "unique set size" is not: it counts pages of files that no other process maps.
+    Private memory is the resident memory without pages of files, such as a memory-mapped dataset, if psutil separates
+    them (Linux). The "unique set size" of psutil differs: it counts pages of files that no other process maps.
     """
 
     def __enter__(self) -> "PrivateMemory":
@@ -144,7 +143,7 @@ class PrivateMemory:
 
 
 def peak_of_this_process(sizes: argparse.Namespace, folder: Path) -> int:
-    """Returns the peak private memory in MiB of what `sizes.worker` names."""
+    """Returns the peak private memory in MiB of the task `sizes.worker`."""
     with PrivateMemory() as memory:
         if sizes.worker == "conversion":
             convert([folder / "regions.tsv", folder / "captions_train.json"], folder / "features")
@@ -195,7 +194,7 @@ def main() -> None:
     parser.add_argument("--hidden-size", type=int, default=512)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=50)
-    parser.add_argument("--pairs", type=int, default=7, help="of a batch that is read and a step")
+    parser.add_argument("--pairs", type=int, default=7, help="pairs of a read batch and a step (%(default)s)")
     parser.add_argument("--peak", type=int, nargs="+", metavar="IMAGES", help="compare peak memory instead")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--worker", choices=("conversion", "training"), help=argparse.SUPPRESS)

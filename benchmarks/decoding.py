@@ -1,9 +1,9 @@
-"""Beam search of NG-SAN at paper size, by part, and against one whose beams do not share the states of their image.
+"""Beam search of NG-SAN at paper size, by part, and against a search whose beams do not share the states of images.
 
-The model has random weights (d = 512, L = 6, 9,487 words), 50 regions and captions of 16 words. The other search is
-transformers' own: it repeats the encoder's states for every beam, computes keys and values of all of them, and reorders
-them at each step. Both take turns in one process. "Floor" is the time in which the processor multiplies matrices of the
-same sizes and does nothing else.
+The model has random weights (d = 512, L = 6, 9,487 words), 50 regions and captions of 16 words. The other search is the
+default of transformers: it repeats the encoder's states for every beam, computes keys and values of all of them, and
+reorders them at each step. Both take turns in one process. "Floor" is the time of only the matrix products of the same
+sizes.
 
     python benchmarks/decoding.py
     python benchmarks/decoding.py --batch 32 --beams 1 --rounds 5
@@ -39,7 +39,7 @@ PARTS = {
 
 @contextmanager
 def unshared_states() -> Iterator[None]:
-    """Lets beams have copies of the states of their image inside the `with` block."""
+    """Gives beams copies of the states of their image inside the `with` block."""
     own = {name: vars(WordGenerationMixin)[name] for name in OVERRIDDEN}
     for name in OVERRIDDEN:
         setattr(WordGenerationMixin, name, getattr(GenerationMixin, name))

@@ -1,8 +1,9 @@
-"""Captions and extracted features of this commit against an earlier one, in turns, from the same environment.
+"""Speed of captions and feature extraction against an earlier commit, in turns, in the same environment.
 
-The earlier commit is checked out into a temporary folder. Each measurement is a process of its own with one thread by
-default: the packaged captioner captions photographs one by one and greedily, after two to warm up; `hf-ngsan extract`
-encodes them with EfficientNet-Lite2 at 352 pixels without further processes. Ratios are taken round by round.
+The earlier commit is checked out into a temporary folder. Each measurement is a separate process, by default with one
+thread: the packaged captioner captions photographs one by one and greedily, after two for warming up; `hf-ngsan
+extract` encodes them with EfficientNet-Lite2 at 352 pixels without worker processes. The result is the ratio of each
+round.
 
     python benchmarks/earlier_commit.py ac7a30d
     python benchmarks/earlier_commit.py ac7a30d --images PHOTOS --rounds 5
@@ -58,7 +59,7 @@ REQUIRED: dict[str, dict[str, float]] = {"a caption": {}, "features of a photogr
 
 
 def seconds(code: Path, program: str, folder: str, threads: int, *engine: str) -> float:
-    """Returns the seconds a photograph of a program that imports the package from a folder of code."""
+    """Returns the seconds per photograph of a program that imports the package from a folder of code."""
     settings = {**os.environ, "PYTHONPATH": str(code), "OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, "-c", program, folder, str(threads), *engine]
     found = subprocess.run(command, check=True, capture_output=True, text=True, env=settings, cwd=code)
@@ -68,7 +69,9 @@ def seconds(code: Path, program: str, folder: str, threads: int, *engine: str) -
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit", help="the earlier one")
-    parser.add_argument("--images", metavar="DIR", help="a folder of photographs; drawn ones of 640 x 480 if not given")
+    parser.add_argument(
+        "--images", metavar="DIR", help="a folder of photographs; by default, generated ones of 640 x 480 pixels"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="(%(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="(%(default)s)")
     options = parser.parse_args()

@@ -1,12 +1,12 @@
-"""How much the end token in self-critical rewards changes scores: both ways on COCO layouts, several seeds each.
+"""Effect of the end token in self-critical rewards on scores: both settings on COCO layouts, several seeds each.
 
-    hf-ngsan reproduce ngsan --table 6 --data coco-layout:DIR --only NG-SAN   # what it starts from, if not there
+    hf-ngsan reproduce ngsan --table 6 --data coco-layout:DIR --only NG-SAN   # the initial captioners, if missing
     python benchmarks/end_token.py --data DIR
 
-The captioners are trained alike but for `self_critical.end_token_in_reward`, which says whether the end token takes
-part in the reward and in the document frequencies ("SacreEOS", Hu et al. 2023). The scores are those of the test split
-without end tokens, as the official evaluation counts. A run that is finished is skipped, one that was stopped is
-resumed. Keys of the training config can be changed behind the options.
+The trainings differ only in `self_critical.end_token_in_reward`: whether the reward and its document frequencies
+include the end token ("SacreEOS", Hu et al. 2023). Scores are for the test split without end tokens, as in the official
+evaluation. Finished runs are skipped, and stopped runs are
+resumed. Arguments `key=value` after the options change the training config.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def score_of_mode(options: argparse.Namespace, mode: str, seed: int) -> dict[str, float]:
-    """Returns the test scores of a run: read if they are there, else trained for and measured."""
+    """Returns the test scores of a run, after training and evaluating it if necessary."""
     overrides = [f"self_critical.end_token_in_reward={MODES[mode]}", *options.overrides]
     given = {**vars(options), "output": options.output / mode, "overrides": overrides}
     return score(argparse.Namespace(**given), seed)["after"]

@@ -1,7 +1,7 @@
-"""A captioner exported to ONNX against the model in eager PyTorch: captions and images a second.
+"""A captioner exported to ONNX against the model in eager PyTorch: equal captions, and images per second.
 
-Both caption the same rows, from inputs that are prepared to text, in batches, greedily and with 3 beams. They take
-turns, and a round's ratio is what counts. The program fails if a caption differs or the ratio is too low.
+Both caption the same rows, from prepared inputs to text, in batches, greedily and with 3 beams. They take turns, and
+the result is the ratio of each round. The program fails if a caption differs or the ratio is too low.
 
     hf-ngsan train --config ngsan/scenes
     python benchmarks/export.py --model runs/scenes
@@ -68,7 +68,7 @@ def main() -> int:
         onnx = exported(model, processor, Path(place, "onnx"), arguments.threads)
         others, difference = compare(model, processor, onnx, rows, BEAMS, arguments.batch_size)
         print(
-            f"{len(rows)} images: captions that differ, by beams: {others}, wanted: none; "
+            f"{len(rows)} images: captions that differ, by beams: {others}, required: none; "
             f"log-probabilities differ by {difference:.1e} at most",
             flush=True,
         )
@@ -100,7 +100,7 @@ def main() -> int:
                 )
             gains = ratios({"ONNX": found["ONNX"], "PyTorch": found["PyTorch"]})
             reached = statistics.median(gains)
-            print(f"{beams} beams, ratio   {describe(gains)}; wanted: at least {WANTED}", flush=True)
+            print(f"{beams} beams, ratio   {describe(gains)}; required: at least {WANTED}", flush=True)
             failed += [] if reached >= WANTED else ["speed"]
     print("missed: " + ", ".join(dict.fromkeys(failed)) if failed else "all reached")
     return 1 if failed else 0

@@ -1,16 +1,16 @@
-"""Extraction against its backbone alone, and the memory that it needs, in one process with one thread.
+"""Speed of extraction against a minimal loop with the backbone, and the memory of extraction, with one thread.
 
-Alone is what cannot be left out: each image is read, decoded with Pillow, resized, and goes through the backbone in
-batches of the same size; nothing is checked, stamped or written. The two take turns, and the ratio of images per second
-is taken pair by pair, in processor time, which other work on the machine disturbs little. Peak memory is that of
-processes of their own, one for each number of images.
+The minimal loop reads each image, decodes it with Pillow, resizes it, and runs the backbone in batches of the same
+size; it checks and writes nothing. The two take turns, and the result is the ratio of images per second of each pair,
+in processor time, which is robust to other load on the machine. Peak memory is measured in separate processes, one for
+each number of images.
 
     python benchmarks/extraction.py --images images:flickr8k --split train
     python benchmarks/extraction.py --images images:flickr8k --split train --peak 500 3000
     python benchmarks/extraction.py --images images:flickr8k --split train --boxes boxes.json --image-size 352
 
-With --boxes the extraction of regions of such a file takes turns with that of the grid, in place of the backbone alone,
-and the share of the pooling of 36 boxes in the time of the backbone is printed too.
+With --boxes, extraction of the regions in this file takes turns with extraction of the grid instead of the minimal
+loop. This also prints the time of pooling 36 boxes as a share of the time of the backbone.
 """
 
 import argparse
@@ -37,7 +37,7 @@ MIB = 1024 if sys.platform == "linux" else 1024 * 1024
 
 
 class Extraction:
-    """A backbone and the images that go through it."""
+    """A backbone and its images."""
 
     def __init__(self, options: argparse.Namespace):
         self.model, self.image_processor = load_vision(options.backbone, image_size=options.image_size)
@@ -80,7 +80,7 @@ class Extraction:
 
 @torch.inference_mode()
 def share_of_pooling(extraction: Extraction) -> float:
-    """Returns the processor time of pooling 36 boxes as a share of that of the backbone, for a batch of 16 images."""
+    """Returns the processor time of pooling 36 boxes as a share of the backbone's time, for a batch of 16 images."""
     side = extraction.image_processor.size["height"]
     pixels, corners = torch.randn(16, 3, side, side), torch.rand(16, 36, 2, 2).sort(-2).values.flatten(2)
     [feature_map] = extraction.model.backbone(pixels).feature_maps
@@ -102,7 +102,7 @@ def processor_seconds(work, number: int) -> float:
 
 
 def peak_of(number: int) -> int:
-    """Returns the peak memory in MiB of an extraction of so many images, by a process of its own."""
+    """Returns the peak memory in MiB of an extraction of `number` images in a separate process."""
     command = [sys.executable, *sys.argv, "--worker", str(number)]
     return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1])
 
@@ -116,11 +116,13 @@ def main() -> int:
     parser.add_argument("--images", required=True, help="a folder of photographs, or a dataset: images:SOURCE")
     parser.add_argument("--split", help="of the dataset")
     parser.add_argument("--backbone", default="efficientnet-lite0")
-    parser.add_argument("--image-size", type=int, help="of the backbone's images, in pixels")
+    parser.add_argument("--image-size", type=int, help="side of the backbone's images in pixels")
     parser.add_argument("--boxes", help="compare regions of the boxes in this file with the grid")
-    parser.add_argument("--limit", type=int, default=200, help="images of a run (%(default)s)")
+    parser.add_argument("--limit", type=int, default=200, help="images per run (%(default)s)")
     parser.add_argument("--pairs", type=int, default=5, help="runs of each (%(default)s)")
-    parser.add_argument("--peak", type=int, nargs="+", help="measure the peak memory for so many images instead")
+    parser.add_argument(
+        "--peak", type=int, nargs="+", help="instead, measure the peak memory for these numbers of images"
+    )
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -142,7 +144,7 @@ def main() -> int:
             runs[name].append(options.limit / processor_seconds(getattr(extraction, name), options.limit))
     ratios = [first / second for first, second in zip(*runs.values(), strict=True)]
     shown = {"regions": "regions of boxes", "whole": "extraction", "alone": "backbone alone"}
-    print(f"{options.backbone}, images a second of processor time: median of {options.pairs} (smallest to largest)")
+    print(f"{options.backbone}, images per second of processor time: median of {options.pairs} (smallest to largest)")
     for name in names:
         print(f"{shown[name]:18}  {describe(runs[name], 1)}")
     print(f"ratio               {describe(ratios, 3)}   required: at least {LIMIT}")

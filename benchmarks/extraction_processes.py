@@ -1,10 +1,10 @@
 """Extraction with two processes against one, each with one thread.
 
-VGG-11 at 224 x 224 with random weights takes synthetic scenes, or the photos of a folder, to a 7 x 7 grid. One process
-and two take turns, each pair in the other order, and the ratio of images per second is taken pair by pair; what counts
-is the time within `extract_features`, without the start of Python. Two processes should do at least 1.6 times as much
-on two processors that have nothing else to do. The processor time of both tells what other work on the machine hides:
-if two need in all as much as one, nothing is lost to sharing.
+VGG-11 at 224 x 224 pixels with random weights encodes synthetic scenes, or the photos of a folder, into a 7 x 7 grid.
+One process and two take turns in alternating order, and the result is the ratio of images per second of each pair, for
+the time within `extract_features`, without the start of Python. On two idle processors, two processes should be at
+least 1.6 times as fast. The total processor time is robust to other load: if it is equal for one and two processes,
+splitting the work has no overhead.
 
     python benchmarks/extraction_processes.py
     python benchmarks/extraction_processes.py --images PHOTOS --pairs 5
@@ -32,7 +32,7 @@ def draw_scenes(folder: Path, number: int):
 
 
 def run(processes: int, options: argparse.Namespace, folder: str) -> dict:
-    """Images per second and processor seconds of an extraction by 1 or 2 processes."""
+    """Returns images per second and processor seconds of an extraction with 1 or 2 processes."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     arguments = [__file__, "--images", options.images, "--limit", str(options.limit), "--worker", folder]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -41,7 +41,7 @@ def run(processes: int, options: argparse.Namespace, folder: str) -> dict:
 
 
 def work(options: argparse.Namespace):
-    """Extracts in each of the processes; the first one prints the numbers of all."""
+    """Extracts features in each process; the first process prints the numbers of all."""
     import torch
     from accelerate.utils import gather_object
 
@@ -78,7 +78,7 @@ def work(options: argparse.Namespace):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", metavar="DIR", help="photos (synthetic scenes)")
-    parser.add_argument("--limit", type=int, default=64, help="images of a run (%(default)s)")
+    parser.add_argument("--limit", type=int, default=64, help="images per run (%(default)s)")
     parser.add_argument("--pairs", type=int, default=3, help="runs of each number of processes (%(default)s)")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -102,7 +102,7 @@ def main():
     ratios = [two["pace"] / one["pace"] for one, two in zip(runs[1], runs[2], strict=True)]
     ratio = statistics.median(ratios)
     spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
-    print(f"2 processes to 1: {ratio:.2f} x {spread}, wanted {LIMIT}")
+    print(f"2 processes to 1: {ratio:.2f} x {spread}, required: at least {LIMIT}")
     sharing = [two["processor"] / one["processor"] for one, two in zip(runs[1], runs[2], strict=True)]
     print(f"            {statistics.median(sharing):5.2f} x the processor time")
     print(f"load of the machine {os.getloadavg()[0]:.1f}")

@@ -1,12 +1,12 @@
-"""The packaged captioner: its backbone's last stages trained too, taught by all seeds, then trained self-critically.
+"""Training of the packaged captioner: also its backbone's last stages, distillation from all seeds, self-critical.
 
     python benchmarks/flickr8k_captioner.py --features FEATURES
     python benchmarks/flickr8k_backbone.py --images DIR --checkpoint flickr8k
 
-The first command trains captioners on features; their first stage, cross-entropy, is what the second one begins with.
-It gives each captioner its backbone, trains both by cross-entropy, then the decoder self-critically, lets a student of
-each seed learn from the captioners of all, and trains the student's decoder self-critically once more. Prints CIDEr-D
-on the validation split after every stage, with three beams. A run that is finished is skipped, one that was stopped is
+The first command trains captioners on features. The second command starts from their first stage, cross-entropy. It
+attaches the backbone to each captioner, trains both by cross-entropy, then the decoder self-critically, distills the
+captioners of all seeds into a student for each seed, and trains the student's decoder self-critically. Prints CIDEr-D
+on the validation split after every stage, with three beams. Finished runs are skipped, and stopped runs are
 resumed. The checkpoint is the best captioner of the last stage, in float16, with its backbone.
 """
 
@@ -27,20 +27,28 @@ STAGES = {
     "student": "+ distilled from all seeds",
     "refined": "+ self-critical again",
 }
-"""Prefixes of runs' folders."""
+"""Prefixes of the folders of runs."""
 REFINING = ["training.stage=scst", "self_critical.epochs=3", "self_critical.learning_rate=2.5e-4"]
 REQUIRED = 0.66
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", required=True, metavar="DIR", help="Flickr8k, as hf-ngsan train reads it")
+    parser.add_argument("--images", required=True, metavar="DIR", help="Flickr8k in a form that hf-ngsan train reads")
     runs = Path("runs/flickr8k")
     parser.add_argument(
-        "--output", type=Path, default=runs, metavar="DIR", help="also of the first stage (%(default)s)"
+        "--output",
+        type=Path,
+        default=runs,
+        metavar="DIR",
+        help="folder of runs, including the first stage (%(default)s)",
     )
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="of the teachers (0 1 2)")
-    parser.add_argument("--students", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="of students (0 1 2)")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="seeds of teachers (0 1 2)"
+    )
+    parser.add_argument(
+        "--students", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="seeds of students (0 1 2)"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="write the best captioner's checkpoint there")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
@@ -48,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def train_captioner(options: argparse.Namespace, seed: int) -> None:
-    """Gives a captioner of features its backbone, and trains both."""
+    """Attaches the backbone to a captioner of features, and trains both."""
     start = options.output / f"attached-{seed}"
     if not start.exists():
         backbone = ["--backbone", VISION["backbone"], "--image-size", VISION["image_size"]]
@@ -57,7 +65,7 @@ def train_captioner(options: argparse.Namespace, seed: int) -> None:
 
 
 def train_student(options: argparse.Namespace, seed: int) -> None:
-    """Lets a captioner learn from all of them, then from its own captions' CIDEr-D again."""
+    """Distills all captioners into one, then trains it self-critically with CIDEr-D."""
     teachers = [str(options.output / f"tuned-{other}" / "best") for other in options.seeds]
     start = options.output / f"tuned-{seed}" / "best"
     taught = ["training.stage=distill", f"training.teachers={json.dumps(teachers)}", f"model.init_from={start}"]

@@ -1,13 +1,13 @@
-"""Captioners of photographs with the backbone as it is: their training with several seeds, and their scores.
+"""Training and scores of captioners of photographs with a frozen backbone, for several seeds.
 
     VISION="--backbone efficientnet-lite2 --image-size 352"
     hf-ngsan extract --images images:DIR --split train $VISION --copies 4 --output FEATURES
     hf-ngsan extract --images images:DIR --split validation $VISION --output FEATURES
     python benchmarks/flickr8k_captioner.py --features FEATURES
 
-Prints CIDEr-D on the validation split after cross-entropy and after self-critical training, with three beams. A run
-that is finished is skipped, one that was stopped is resumed. With --xe the first stage is that of earlier runs, so that
-settings of the second one can be compared. flickr8k_backbone.py goes on to the captioner that the package brings.
+Prints CIDEr-D on the validation split after cross-entropy and after self-critical training, with three beams. Finished
+runs are skipped, and stopped runs are resumed. With --xe, the first stage is taken from earlier runs, to
+compare settings of the second stage. flickr8k_backbone.py continues to the packaged captioner.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from hf_ngsan.metrics.diagnostics import caption_diagnostics
 
 CONFIG = "ngsan/flickr8k"
 VISION = {"backbone": "efficientnet-lite2", "image_size": 352}
-"""That the features are made with."""
+"""Settings of the feature extraction."""
 STAGES = {"xe": "cross-entropy", "best": "+ self-critical"}
 """Folders of a run with the best model of each stage."""
 METRICS = {"cider_d": "CIDEr-D", "bleu_4": "BLEU-4", "rouge_l": "ROUGE-L", "bad_endings": "bad endings"}
@@ -34,17 +34,17 @@ MOST_BAD_ENDINGS, MOST_MINUTES = 0.01, 90
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--features", required=True, metavar="DIR", help="that hf-ngsan extract wrote")
+    parser.add_argument("--features", required=True, metavar="DIR", help="features from hf-ngsan extract")
     parser.add_argument("--output", type=Path, default=Path("runs/flickr8k"), metavar="DIR", help="(%(default)s)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
-    parser.add_argument("--xe", type=Path, metavar="DIR", help="runs whose first stage is taken")
+    parser.add_argument("--xe", type=Path, metavar="DIR", help="runs whose first stage is used")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
     return parser.parse_intermixed_args()
 
 
 def scores(options: argparse.Namespace, seed: int) -> dict[str, dict[str, float]]:
-    """Returns the validation scores of both stages: read if they are there, else trained for and measured."""
+    """Returns the validation scores of both stages, after training and evaluating it if necessary."""
     run, data = options.output / f"ngsan-{seed}", f"features:{options.features}"
     if not (run / "best_scores.json").exists():
         settings = [f"data.spec={data}", f"training.output_dir={run}", f"training.seed={seed}"]

@@ -1,11 +1,12 @@
-"""Consensus (minimum Bayes risk) decoding: does the caption that agrees best with others score better than the beam's?
+"""Consensus (minimum Bayes risk) decoding: score of the caption that agrees best with others, against beam search.
 
     python benchmarks/flickr8k_consensus.py --data images:DIR
 
 Each image gets the captions of eight beams and 20 samples at temperature 0.7. A candidate's expected CIDEr-D is its
-mean CIDEr-D against the others as references, weighted by their probabilities as beams or by how often they were drawn
-(Kumar and Byrne 2004); document frequencies are those of the training captions. Prints CIDEr-D on the validation split
-of the first beam and of the candidates with the highest expectation, with the 95% interval of the difference.
+mean CIDEr-D against the others as references, weighted by their probabilities as beams or by their frequencies as
+samples (Kumar and Byrne 2004); document frequencies are those of the training captions. Prints CIDEr-D on the
+validation split of the first beam and of the candidates with the highest expectation, with the 95% interval of the
+difference.
 """
 
 import argparse
@@ -63,8 +64,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, metavar="SPEC", help="photographs or features, with both splits")
     parser.add_argument("--model", default=CAPTIONER, help="(%(default)s)")
-    parser.add_argument("--limit", type=int, metavar="N", help="the first N images only, to try the script")
-    parser.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
+    parser.add_argument("--limit", type=int, metavar="N", help="use only the first N images, to test the script")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the samples (%(default)s)")
     options = parser.parse_args()
     model, processor = load_captioners([options.model])
     rows = rows_for(model, processor, load_rows(options.data, "validation", limit=options.limit), options.data)

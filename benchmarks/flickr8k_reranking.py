@@ -1,10 +1,10 @@
-"""Whether captions of Flickr8k photographs get better if a dual encoder takes part in the choice among the beams.
+"""Scores of captions of Flickr8k photographs when a dual encoder helps to choose among the beams.
 
     python benchmarks/flickr8k_reranking.py --images DIR
 
 Prints CIDEr-D on the validation split of the first beam, and of the beam with the best sum of mean log-probability and
-weighted similarity (`hf-ngsan caption --rerank-with`), for some weights; then the difference of the last weight from
-the first beam with its 95% interval: images are resampled (paired bootstrap).
+weighted similarity (`hf-ngsan caption --rerank-with`), for some weights; then the difference between the last weight
+and the first beam with its 95% interval (paired bootstrap over images).
 """
 
 import argparse
@@ -23,13 +23,13 @@ from hf_ngsan.tasks.retrieval_search import SIMILARITY_WEIGHT, Reranker
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", required=True, metavar="DIR", help="Flickr8k, as hf-ngsan train reads it")
+    parser.add_argument("--images", required=True, metavar="DIR", help="Flickr8k in a form that hf-ngsan train reads")
     parser.add_argument("--captioner", default="ngsan-photos", metavar="DIR", help="(%(default)s)")
     parser.add_argument("--dual-encoder", default="mhsan-photos", metavar="DIR", help="(%(default)s)")
     parser.add_argument("--beams", nargs="+", type=int, default=[3, 5, 8, 16], metavar="N", help="(3 5 8 16)")
     weights = [0.5, 1.0, 4.0, 8.0, 1e6, SIMILARITY_WEIGHT]
     parser.add_argument("--weights", nargs="+", type=float, default=weights, metavar="W", help="(%(default)s)")
-    parser.add_argument("--limit", type=int, metavar="N", help="take the first N images only")
+    parser.add_argument("--limit", type=int, metavar="N", help="use only the first N images")
     return parser.parse_args()
 
 

@@ -1,18 +1,18 @@
-"""Dual encoders of Flickr8k photographs: recalls of the two text encoders, and what heads and diversity do.
+"""Dual encoders of Flickr8k photographs: recalls of the two text encoders, and effects of heads and diversity.
 
     hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite2 --copies 4 --output FEATURES
     hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite2 --output FEATURES
     python benchmarks/flickr8k_retrieval.py --features FEATURES
 
-The packaged dual encoder has features of --image-size 352:
+The packaged dual encoder needs features of --image-size 352:
 
     python benchmarks/flickr8k_retrieval.py --features FEATURES --variants packaged \
         --checkpoint flickr8k_retrieval
 
-Prints recalls on the validation split by the model of the best epoch, mean and deviation over seeds, and for the
-ablations the difference of recall@1 from the first row with its 95% interval: queries are resampled (paired bootstrap),
-seeds averaged. "required" are the recalls@1 that published models of other backbones have. A run that is finished is
-skipped, one that was stopped is resumed. Keys of the training config can be changed behind the options.
+Prints recalls on the validation split of the best epoch, mean and deviation over seeds, and for ablations the
+difference in recall@1 from the first row with its 95% interval (paired bootstrap over queries, seeds averaged).
+"required" are the recalls@1 of published models with other backbones. Finished runs are
+skipped, and stopped runs are resumed. Arguments `key=value` after the options change the training config.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from hf_ngsan.tasks.caption_rows import load_rows, rows_for
 
 SRU, MINILM, PACKAGED = "mhsan/flickr8k_sru", "mhsan/flickr8k_minilm", "mhsan/flickr8k"
 VISION = {"backbone": "efficientnet-lite2", "image_size": 352}
-"""That the features of the packaged dual encoder are made with."""
+"""Settings of the feature extraction for the packaged dual encoder."""
 HEADS = "model.num_image_heads={0} model.num_text_heads={0}"
 VARIANTS = {
     "SRU, 10 heads": (SRU, ""),
@@ -54,12 +54,12 @@ MOST_MINUTES = 90
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--features", required=True, metavar="DIR", help="that hf-ngsan extract wrote")
+    parser.add_argument("--features", required=True, metavar="DIR", help="features from hf-ngsan extract")
     parser.add_argument("--output", type=Path, default=Path("runs/flickr8k_retrieval"), metavar="DIR")
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME", help="(all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
-    parser.add_argument("--limit", type=int, metavar="N", help="evaluate the first N images only, to try the script")
+    parser.add_argument("--limit", type=int, metavar="N", help="evaluate only the first N images, to test the script")
     parser.add_argument(
         "--checkpoint", type=Path, metavar="DIR", help="write the best packaged seed's checkpoint there"
     )
@@ -72,7 +72,7 @@ def folder_of(options: argparse.Namespace, variant: str, seed: int) -> Path:
 
 
 def scores(options: argparse.Namespace, variant: str, seed: int) -> dict:
-    """Returns the validation scores and ranks of one run: read if they are there, else trained for and measured."""
+    """Returns the validation scores and ranks of one run, after training and evaluating it if necessary."""
     run = folder_of(options, variant, seed)
     file, ranks = run / "validation_scores.json", run / "validation_ranks.json"
     if not file.exists():
@@ -93,7 +93,7 @@ def scores(options: argparse.Namespace, variant: str, seed: int) -> dict:
 
 
 def overlap_of_image_heads(run: Path, data: str, limit: int | None) -> float | None:
-    """Returns the mean cosine of the maps of two image heads over the validation images; None without two heads."""
+    """Returns the mean cosine of the maps of two image heads over validation images, or `None` without two heads."""
     model, processor = load_model(str(run), "retrieval")
     if model.config.num_image_heads < 2:
         return None
@@ -108,7 +108,7 @@ def overlap_of_image_heads(run: Path, data: str, limit: int | None) -> float | N
 
 
 def found_first(results: list[dict], direction: str) -> np.ndarray:
-    """Returns for each query the percentage of seeds with which its right answer comes first."""
+    """Returns for each query the percentage of seeds for which the right answer is first."""
     return 100 * np.mean([np.array(result["ranks"][direction]) == 1 for result in results], axis=0)
 
 

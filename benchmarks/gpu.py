@@ -1,10 +1,11 @@
-"""What this package does on a GPU, against what a user would take instead: one table and one JSON file.
+"""Speed of this package on a GPU against the alternatives of a user, as a table and a JSON file.
 
 Training steps, self-critical steps, decoding, training from cached features, photographs to captions, extraction,
-contrastive training, search and the self-critical step of a BLIP. All models have random weights at the papers' sizes
-but the packaged captioner. Time is that between CUDA events, after warming up: median and quartiles; what is compared
-takes turns. Shares of FLOP/s and bytes/s are those of a large matrix product and a large copy, measured first; bytes
-are the operands of all operators, as if none were fused. "Busy" is the share of time in which a kernel or copy runs.
+contrastive training, search and the self-critical step of a BLIP. All models except the packaged captioner have
+random weights at the papers' sizes. Times are measured between CUDA events after warming up: median and quartiles;
+compared programs take turns. FLOP/s and bytes/s are relative to a large matrix product and a large copy, measured
+first; bytes are the operands of all operators, as if none were fused. "Busy" is the share of time in which a kernel or
+copy runs.
 
     python benchmarks/gpu.py --minutes 8 --output gpu.json
     python benchmarks/gpu.py --device cpu --tiny --minutes 3 --output build/gpu.json    # tests the program itself
@@ -90,7 +91,7 @@ def ceilings(bench: Bench) -> None:
 
 
 class TorchCaptioner(nn.Module):
-    """The shape of SAN built of `torch.nn.Transformer`: regions are encoded once, and repeated for their captions."""
+    """SAN built from `torch.nn.Transformer`: regions are encoded once, and repeated for their captions."""
 
     def __init__(self, config: NGSANConfig) -> None:
         super().__init__()
@@ -167,7 +168,7 @@ def training_step(bench: Bench, kind: str, precision: str, compiled: bool = Fals
 
 
 def training_steps(bench: Bench, compiled: bool = False) -> None:
-    """Compares steps of forward, backward and fused Adam; bf16 is that of autocast, as in the package's trainer."""
+    """Compares steps of forward, backward and fused Adam; bf16 means autocast, as in the package's trainer."""
     sizes = training_sizes(bench)
     captions = sizes.images * sizes.captions
     end = ", compiled" if compiled else ""
@@ -224,7 +225,7 @@ def make_git(bench: Bench, precision: str, batch: int) -> tuple[Any, dict[str, t
 def captioning(
     bench: Bench, make: Callable, precision: str, batch: int, beams: int, compiled: bool = False
 ) -> Callable[[], torch.Tensor]:
-    """Returns what captions a batch with `WORDS` words an image, whatever the weights say."""
+    """Returns a function that captions a batch with `WORDS` words per image, for any weights."""
     words = 4 if bench.tiny else WORDS
     model, inputs = make(bench, precision, batch)
     settings: dict[str, Any] = {"num_beams": beams, "min_new_tokens": words, "max_new_tokens": words}
@@ -243,7 +244,7 @@ def captioning(
 
 
 def compile_later_steps(bench: Bench, model: Any) -> None:
-    """Compiles the steps after the first, as `generate()` does by itself where it searches greedily."""
+    """Compiles the steps after the first, as `generate()` does in greedy search."""
     plain = model.forward
     how = {"backend": "eager"} if bench.tiny else {"mode": "reduce-overhead"}
     fast = torch.compile(plain, **how)
@@ -257,7 +258,7 @@ def compile_later_steps(bench: Bench, model: Any) -> None:
 
 
 def decoding(bench: Bench, compiled: bool = False) -> None:
-    """Compares beam search and greedy search of images; BLIP and GIT include their vision encoders, NG-SAN none."""
+    """Compares beam search and greedy search of images; BLIP and GIT include their vision encoders, NG-SAN has none."""
     all_makers = {"NG-SAN": make_ngsan, "BLIP-base": make_blip, "GIT-base": make_git}
     batches = (1, 2) if bench.tiny else BATCHES
     for precision, guests in (("bf16", not compiled), *(() if compiled else (("fp32", False),))):
@@ -283,7 +284,7 @@ def decoding(bench: Bench, compiled: bool = False) -> None:
 
 
 def self_critical(bench: Bench) -> None:
-    """Compares a step with sampling and one update alone, and with `generate` of transformers and a forward pass."""
+    """Compares a step with only sampling and an update, and with transformers' `generate` and a forward pass."""
     sizes = {"images": 50, "samples": 5, "regions": 36, "tokens": 20, "feature_size": 2048}
     sizes |= {"hidden_size": 512, "layers": 4, "vocabulary": 9487}
     if bench.tiny:
@@ -309,7 +310,7 @@ def self_critical(bench: Bench) -> None:
 
 
 def plain_self_critical(step: SelfCriticalStep) -> None:
-    """Takes a step as with transformers alone: states are repeated for each sample, and images encoded twice."""
+    """Takes a step with plain transformers: states are repeated for each sample, and images encoded twice."""
     model, rows = step.model, step.batch["row_index"].repeat_interleave(step.samples)
     length = {"max_new_tokens": step.policy.max_new_tokens}
     with unshared_states():
@@ -330,7 +331,7 @@ def plain_self_critical(step: SelfCriticalStep) -> None:
 
 
 class CachedFeaturesTask(CaptioningTask):
-    """Trains on rows at hand."""
+    """Trains on rows in memory."""
 
     rows: Dataset
 
@@ -339,7 +340,7 @@ class CachedFeaturesTask(CaptioningTask):
 
 
 def write_features(folder: Path, number: int, regions: int, size: int, words: int) -> Dataset:
-    """Writes a memory-mapped dataset of the feature contract, float16, with five captions an image."""
+    """Writes a memory-mapped dataset of the feature contract, float16, with five captions per image."""
     random = np.random.default_rng(0)
 
     def rows() -> Iterator[dict]:
@@ -358,7 +359,7 @@ def write_features(folder: Path, number: int, regions: int, size: int, words: in
 def training_loop(bench: Bench) -> None:
     """Reports an epoch of the package's trainer on features from the disk, and how busy the device is in it.
 
-    An update alone has its batch in memory; kernels and copies of a few such updates make the busy time.
+    A plain update has its batch in memory; the busy time is that of the kernels and copies of a few plain updates.
     """
     number, times, regions, size = (10, 2, 4, 8) if bench.tiny else (2500, 6, 36, 2048)
     model = {"model_type": "ngsan", "geometry_hidden_size": 80}
@@ -408,13 +409,13 @@ def training_loop(bench: Bench) -> None:
 
 
 def photos(bench: Bench, folder: str) -> list[str]:
-    """Writes JPEG files of 640 x 480 pixels; returns their paths, each several times in the list."""
+    """Writes JPEG files of 640 x 480 pixels; returns a list of their paths, each repeated several times."""
     paths = write_photos(Path(folder), 4 if bench.tiny else 256)
     return paths if bench.tiny else paths * 4
 
 
 def photographs(bench: Bench) -> None:
-    """Compares the pipeline of the packaged captioner with reading alone and the model alone."""
+    """Compares the pipeline of the packaged captioner with only reading and only the model."""
     size, workers = (2, 0) if bench.tiny else (64, WORKERS)
     model, processor = load_model(CAPTIONER, "captioning")
     captioner = pipeline("image-to-text", model=model, processor=processor, device=bench.device)
@@ -458,7 +459,7 @@ def waits_for(found: dict[str, Timing]) -> str:
 
 
 def extraction(bench: Bench) -> None:
-    """Compares extraction with the vision encoder of the packaged captioner with reading alone."""
+    """Compares extraction with the vision encoder of the packaged captioner with only reading."""
     size, workers = (2, 0) if bench.tiny else (64, WORKERS)
     model, image_processor = load_vision(CAPTIONER)
     with tempfile.TemporaryDirectory() as folder:
@@ -486,7 +487,7 @@ def extraction(bench: Bench) -> None:
 
 
 def contrastive(bench: Bench) -> None:
-    """Reports updates of MHSAN on cached features, cut into parts of 128 pairs whose embeddings are cached."""
+    """Reports updates of MHSAN on cached features, split into parts of 128 pairs with cached embeddings."""
     text = {"vocab_size": 50, "word_embedding_size": 8, "hidden_size": 32, "num_hidden_layers": 1}
     sizes = {"visual_feature_size": 8, "hidden_size": 32, "projection_dim": 32, "attention_hidden_size": 8}
     regions, words, part = 4, 5, 2
@@ -528,12 +529,12 @@ def contrastive(bench: Bench) -> None:
     for precision in PRECISIONS:
         for number in (1, parts):
             makers = {f"batch {part * number}": lambda n=number, p=precision: partial(update, batches[:n], p)}
-            whole = number == 1  # the operators of the large batch are the same, many times
+            whole = number == 1  # a large batch repeats the same operators
             bench.compare(makers, precision, part * number, "pairs", warm_up=1, count=whole, busy=whole)
 
 
 def search(bench: Bench) -> None:
-    """Measures the exact ten nearest of a million embeddings."""
+    """Measures exact search for the ten nearest of a million embeddings."""
     number, dimension, queries = (1000, 16, 10) if bench.tiny else (1_000_000, 256, 100)
     random = np.random.default_rng(0)
     centres = random.standard_normal((1000, dimension), dtype=np.float32)
@@ -558,7 +559,7 @@ def search(bench: Bench) -> None:
 
 
 def guest_self_critical(bench: Bench) -> None:
-    """Compares a self-critical step of BLIP-base with `generate` and `forward` of transformers alone."""
+    """Compares a self-critical step of BLIP-base with plain `generate` and `forward` of transformers."""
     sizes = {"images": 16, "samples": 5, "tokens": 16, "side": 384, "hidden": 768, "layers": 12}
     if bench.tiny:
         sizes |= {"images": 2, "tokens": 4, "side": 32, "hidden": 64, "layers": 1}
@@ -598,7 +599,7 @@ PARTS = [
 
 
 def facts_of(device: str) -> dict[str, Any]:
-    """Returns what a table of measurements has to say about its machine, found without starting CUDA."""
+    """Returns facts about the machine for the report, without initializing CUDA."""
     facts = {"device": device, "torch": torch.__version__, "transformers": transformers.__version__}
     if device == "cuda":
         facts["device"] = os.popen("nvidia-smi --query-gpu=name --format=csv,noheader").read().strip() or device
@@ -607,11 +608,16 @@ def facts_of(device: str) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=8.0, help="for all parts together (%(default)s)")
-    parser.add_argument("--output", type=Path, default=Path("gpu.json"), help="and GPU.md beside it (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=8.0, help="time for all parts together (%(default)s)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("gpu.json"),
+        help="JSON file; the table is written next to it as GPU.md (%(default)s)",
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(%(default)s)")
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes, which test the program")
-    parser.add_argument("--parts", nargs="+", metavar="WORD", help="only parts whose title has one of these words")
+    parser.add_argument("--tiny", action="store_true", help="use tiny sizes to test the program")
+    parser.add_argument("--parts", nargs="+", metavar="WORD", help="run only parts whose title has one of these words")
     options = parser.parse_args()
     logging.set_verbosity_error()
     words = [word.lower() for word in options.parts or [""]]

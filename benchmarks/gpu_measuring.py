@@ -1,7 +1,7 @@
 """Measures for `gpu.py`: time between events, peak memory, work against the device's ceilings, and their report.
 
-Every part runs in a process of its own, so that an error, a lack of memory or of time in one leaves the others as they
-are; what it has measured by then is in the report.
+Every part runs in a separate process, so that an error or a lack of memory or time in one part does not affect the
+others; the report includes all measurements up to that point.
 """
 
 import gc
@@ -27,20 +27,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 BLOCK_SECONDS, MOST_STEPS = 0.2, 20
-"""Runs of one work that follow each other without waiting: so long, and so many at most."""
+"""Duration and maximum number of consecutive runs of one work without waiting."""
 KERNELS = {"cuda": ("kernel", "gpu_memcpy", "gpu_memset"), "cpu": ("cpu_op",)}
 """Categories of a profile whose events keep the device busy."""
 PRECISIONS = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 class OutOfTimeError(Exception):
-    """The time of a part is over."""
+    """Raised when the time of a part is over."""
 
 
 class ByteCounter(TorchDispatchMode):
-    """Counts the bytes of the operands and results of all operators that are no views: their traffic if none is fused.
+    """Counts the bytes of operands and results of all operators except views: their memory traffic without fusion.
 
-    Of a table of embeddings only the rows that are read count.
+    For a table of embeddings, it counts only the rows that are read.
     """
 
     total = 0
@@ -59,7 +59,7 @@ def tensors_of(nested: Any) -> list[torch.Tensor]:
 
 
 class Timing(NamedTuple):
-    """Seconds of single runs."""
+    """The seconds of each run."""
 
     seconds: list[float]
 
@@ -80,10 +80,10 @@ class Bench:
 
     Args:
         device: "cuda" or "cpu".
-        tiny: whether sizes are tiny and a few runs do, to test the program.
-        deadline: `time.monotonic()` at which the part has to end.
+        tiny: whether to use tiny sizes and few runs, to test the program.
+        deadline: `time.monotonic()` at which the part must end.
         ceilings: FLOP/s of a large matrix product by precision, and bytes/s of a large copy, once they are measured.
-        send: takes the rows of the report.
+        send: called with each row of the report.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Bench:
         self.on_gpu = device == "cuda"
 
     def mark(self) -> Any:
-        """Returns a moment of the device's work."""
+        """Returns the current position in the device's work."""
         if not self.on_gpu:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -115,7 +115,7 @@ class Bench:
 
     @contextmanager
     def recorded_failure(self, name: str, **facts: Any) -> Iterator[None]:
-        """Reports an error inside the `with` block, which goes no further unless the time is over."""
+        """Reports and suppresses errors inside the `with` block, unless the time is over."""
         if self.time_left() < 0:
             self.send({"name": name, **facts, "error": "no time was left"})
             raise OutOfTimeError
@@ -131,7 +131,7 @@ class Bench:
             torch.cuda.empty_cache()
 
     def steps(self, work: Callable[[], object], number: int) -> list[float]:
-        """Returns the seconds of runs that follow each other, as the steps of a training do."""
+        """Returns the seconds of consecutive runs, like the steps of a training."""
         self.synchronize()
         marks = [self.mark()]
         for _ in range(number):
@@ -154,17 +154,17 @@ class Bench:
         """Measures works in turns and reports each.
 
         Args:
-            makers: make the works, each of which is called without arguments; peak memory counts what a maker
-                allocates, and not what the works before it hold.
+            makers: functions that create the works, which are called without arguments; peak memory includes the
+                allocations of a maker, but not those of earlier works.
             precision: key of `PRECISIONS`.
-            items, unit: what a run gets through.
+            items, unit: number and name of the items that a run processes.
             seconds: time for each work, after warming up.
-            warm_up: runs that are not timed.
-            count: whether FLOPs and bytes are counted, in a run of their own; not of compiled works.
-            busy: whether the share of time is measured in which the device is busy.
+            warm_up: number of runs that are not timed.
+            count: whether to count FLOPs and bytes in a separate run; not for compiled works.
+            busy: whether to measure the share of time in which the device is busy.
 
         Returns:
-            The timings of those that did not fail.
+            The timings of the works that did not fail.
         """
         gc.collect()
         works: dict[str, Callable[[], object]] = {}
@@ -221,7 +221,7 @@ class Bench:
         return {"flops": flops.get_total_flops(), "bytes": moved.total}
 
     def busy_seconds(self, work: Callable[[], object], number: int = 1) -> float:
-        """Returns the time in which any kernel or copy runs while the work is done so many times."""
+        """Returns the time in which any kernel or copy runs during `number` runs of the work."""
         activity = torch.profiler.ProfilerActivity.CUDA if self.on_gpu else torch.profiler.ProfilerActivity.CPU
         self.synchronize()
         with torch.profiler.profile(activities=[activity]) as profile:
@@ -263,12 +263,12 @@ class Bench:
         self.send({"requirement": what, "value": value, "limit": limit, "passed": passed})
 
     def note(self, name: str, **facts: Any) -> None:
-        """Reports facts that are no timing."""
+        """Reports facts other than timings."""
         self.send({"name": name, **facts})
 
 
 class Part(NamedTuple):
-    """A part of the program: what it is, what it does, and its seconds where the whole has eight minutes."""
+    """A part of the program: its title, its function, and its seconds out of eight minutes for all parts."""
 
     title: str
     work: Callable[[Bench], None]
@@ -294,7 +294,7 @@ def run_in_process(
 
 
 class Report:
-    """What the parts have sent, in a JSON file that is written again after every row, and as Markdown beside it."""
+    """The rows from all parts, in a JSON file that is rewritten after every row, and as Markdown next to it."""
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
         self.path, self.facts = path, facts
@@ -323,7 +323,7 @@ class Report:
             lines += ["", f"**{title}**", ""]
             timed = [row for row in rows if "ms" in row]
             if timed:
-                lines += ["| | ms (quartiles) | a second | MiB | FLOP/s | bytes/s | busy |", "|" + " --- |" * 7]
+                lines += ["| | ms (quartiles) | per second | MiB | FLOP/s | bytes/s | busy |", "|" + " --- |" * 7]
                 lines += [line_of(row) for row in timed]
                 lines += [""]
             for row in rows:
@@ -357,7 +357,7 @@ def short(value: Any) -> str:
 
 
 def start_method(device: str) -> str:
-    """Returns how processes start: forked, which saves the imports, unless a forked one cannot use the device."""
+    """Returns the start method of processes: fork, which saves imports, unless forks cannot use the device."""
     if sys.platform != "linux":
         return "spawn"
     probe = get_context("fork").Process(target=use_device, args=(device,))
@@ -374,7 +374,7 @@ def use_device(device: str) -> None:
 
 
 def run_parts(parts: list[Part], device: str, tiny: bool, minutes: float, report: Report) -> None:
-    """Runs the parts one after the other; the time that one leaves is for those after it."""
+    """Runs the parts one after the other; unused time of a part is available to later parts."""
     context = get_context(start_method(device))
     started_at = time.monotonic()
     scale = minutes * 60 / sum(part.seconds for part in parts)
@@ -402,7 +402,7 @@ def run_parts(parts: list[Part], device: str, tiny: bool, minutes: float, report
 
 
 def stop(process: Any) -> None:
-    """Ends a process with those that it started, which are in its group."""
+    """Ends a process and its children, which are in its group."""
     process.join(3)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,9 +1,9 @@
 """Memory of a training step on a GPU for each model at paper size, computed without one.
 
-Weights, gradients and the two averages of Adam take 16 bytes a trained weight, frozen weights 4. What the forward pass
-keeps for the backward pass is counted on tensors of the device "meta", which have shapes and no memory, with the
-images, captions and words of an update of the training config. The context of CUDA, workspaces and fragments come on
-top. In bf16 (autocast) activations take between half of it and all of it, weights the same.
+Weights, gradients and the two averages of Adam take 16 bytes per trained weight, frozen weights 4. The activations that
+the forward pass keeps are counted on tensors of the device "meta", which have shapes but no memory, with the images,
+captions and words of an update of the training config. The CUDA context, workspaces and fragmentation need additional
+memory. In bf16 (autocast), activations need between half and all of it, and weights the same.
 
     python benchmarks/gpu_memory.py
 """
@@ -20,7 +20,7 @@ MIB = 2**20
 
 
 def captioning(name: str, images: int, regions: int, words: int, **fields: Any) -> tuple[Any, dict]:
-    """Returns a captioner on the device "meta", and an update of images with five captions each."""
+    """Returns a captioner on the device "meta", and a batch of images with five captions each."""
     config = getattr(hf_ngsan, f"{name}Config")(vision_config=None, **fields)
     model = getattr(hf_ngsan, f"{name}ForConditionalGeneration")(config)
     batch = {
@@ -67,7 +67,7 @@ def saved_bytes(model: torch.nn.Module, batch: dict) -> int:
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in known:
-            kept[storage._cdata] = storage  # held, so that no other gets its number
+            kept[storage._cdata] = storage  # kept alive, so that its number is not reused
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

@@ -1,9 +1,9 @@
-"""One self-critical step of a BLIP of random weights, against what transformers alone does for it.
+"""One self-critical step of a BLIP with random weights, against a step with plain transformers.
 
-Ours draws all samples and the greedy caption in one `generate()`, and takes the log-probabilities from the same
-encoding of the images. The other one samples with `generate`, captions greedily with `generate`, and runs `forward` for
-the log-probabilities, each with an encoding of its own. Both go back through the loss. They take turns, each in a
-process of its own, so that the peak of its memory is known; a step before the timed one warms it up.
+This package generates all samples and the greedy caption in one `generate()`, and computes the log-probabilities from
+the same encoding of the images. Plain transformers samples with `generate`, captions greedily with `generate`, and runs
+`forward` for the log-probabilities; each call encodes the images. Both compute gradients of the loss. They take turns
+in separate processes, to measure their peak memory; one step before the timed one is for warming up.
 
     python benchmarks/guest_step.py --rounds 3
 """
@@ -79,7 +79,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=4)
     parser.add_argument("--samples", type=int, default=5, help="of each image")
     parser.add_argument("--tokens", type=int, default=12, help="of each caption")
-    parser.add_argument("--side", type=int, default=384, help="of images, in pixels")
+    parser.add_argument("--side", type=int, default=384, help="side of images in pixels")
     parser.add_argument("--hidden", type=int, default=768)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)

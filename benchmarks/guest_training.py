@@ -1,12 +1,12 @@
-"""Self-critical training of captioners of transformers: what it adds to teacher forcing, over seeds.
+"""Gain of self-critical training over teacher forcing for captioners of transformers, over seeds.
 
-A tiny BLIP and a tiny GIT, with random weights, learn to caption synthetic scenes from pixels with a packaged training
-config, first by teacher forcing, then self-critically. CIDEr-D is that of the test split, which chooses nothing.
+A tiny BLIP and a tiny GIT with random weights learn to caption synthetic scenes from pixels with a packaged training
+config, first by teacher forcing, then self-critically. CIDEr-D is for the test split, which is not used for selection.
 
     python benchmarks/guest_training.py --output runs/guest_training
     python benchmarks/guest_training.py --output runs/guest_training --families git --seeds 0
 
-Each run is a process with one CPU thread; a run that is finished is skipped, one that was stopped is resumed.
+Each run is a process with one CPU thread; finished runs are skipped, and stopped runs are resumed.
 """
 
 import argparse
@@ -102,7 +102,9 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     options = parse_arguments()
     found = by_variant(lambda family, seed: run(family, seed, options), options.families, options.seeds, options.jobs)
-    print("| captioner | teacher forcing | self-critical | gain | CPU minutes a run |\n| --- | --- | --- | --- | --- |")
+    print(
+        "| captioner | teacher forcing | self-critical | gain | CPU minutes per run |\n| --- | --- | --- | --- | --- |"
+    )
     for family, runs in found.items():
         columns = [
             [one["xe"] for one in runs],

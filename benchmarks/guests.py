@@ -1,7 +1,7 @@
-"""Images a second of `pipeline("image-to-text")` with a BLIP of random weights, against a plain loop of transformers.
+"""Images per second of `pipeline("image-to-text")` with a BLIP with random weights, against a plain transformers loop.
 
 Both caption the same images in batches of the same size with the same model; they take turns in one process, and the
-ratio is taken round by round. Each caption has as many tokens as asked for, so that both do the same work.
+result is the ratio of each round. Each caption has the maximum number of tokens, so that both do the same work.
 
     python benchmarks/guests.py
     python benchmarks/guests.py --threads 1 --images 16 --rounds 5
@@ -26,7 +26,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-import hf_ngsan  # noqa: F401  # brings the pipeline
+import hf_ngsan  # noqa: F401  # registers the pipeline
 
 REQUIRED = 0.95
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[DEC]"]
@@ -70,9 +70,9 @@ def plain_loop(model, processor, images: list, batch_size: int, **generate_argum
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--side", type=int, default=224, help="of the images, in pixels (%(default)s)")
+    parser.add_argument("--side", type=int, default=224, help="side of images in pixels (%(default)s)")
     parser.add_argument("--hidden", type=int, default=256, help="hidden size (%(default)s)")
-    parser.add_argument("--layers", type=int, default=6, help="of either side (%(default)s)")
+    parser.add_argument("--layers", type=int, default=6, help="layers of each side (%(default)s)")
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=7)

@@ -1,4 +1,4 @@
-"""How well the caption metrics agree with people: Kendall's tau on the judged captions of Flickr8k.
+"""Agreement of caption metrics with people: Kendall's tau on the judged captions of Flickr8k.
 
 The folder has `ExpertAnnotations.txt`, `CrowdFlowerAnnotations.txt` (Hodosh et al. 2013) and `captions.json`, which
 maps each image to its five captions. The document frequencies of CIDEr-D are those of the judged pairs' references, as
@@ -25,14 +25,14 @@ NAMES = ("bleu_1", "bleu_4", "rouge_l", "meteor", "cider_d")
 
 
 class Group(NamedTuple):
-    """People who judged.
+    """A group of people who judged captions.
 
     Attributes:
-        file, columns: with their scores, and how many columns of it are scores.
-        variant: of Kendall's tau, b or c.
-        judged_references: whether captions of the image itself that were judged with it stay among its references, and
-            their judgements are left out; or else they are judged, and references of none of its captions.
-        published: tau times 100 by Hessel et al. 2021, tables 1 and 2.
+        file, columns: file with their scores, and number of columns with scores.
+        variant: variant of Kendall's tau, b or c.
+        judged_references: treatment of an image's own captions that were judged: `True` keeps them as references and
+            leaves out their judgements; `False` uses their judgements and excludes them from the references.
+        published: tau times 100 from Hessel et al. 2021, tables 1 and 2.
     """
 
     file: str
@@ -53,13 +53,13 @@ GROUPS = {
 
 
 class Judgement(NamedTuple):
-    """A caption that people compared with an image, mostly one of another image.
+    """A caption that people compared with an image; most captions belong to other images.
 
     Attributes:
         image: file name.
         caption: its text.
-        is_own: whether it is the image's.
-        scores: of the experts, 1 to 4; of the crowd the share that said yes.
+        is_own: whether the caption belongs to the image.
+        scores: 1 to 4 from experts; from the crowd, the share of positive answers.
     """
 
     image: str
@@ -82,9 +82,9 @@ def correlations(folder: Path, group: Group, metrics: CaptionMetrics) -> tuple[i
     """Returns the number of judged pairs, and Kendall's tau times 100 of each metric with every single score.
 
     Args:
-        folder: of the judgements.
-        group: who judged.
-        metrics: score the captions.
+        folder: folder of the judgements.
+        group: the people who judged.
+        metrics: metrics that score the captions.
     """
     captions = json.loads((folder / "captions.json").read_text(encoding="utf-8"))
     judged = read_judgements(folder, group, captions)
@@ -108,8 +108,8 @@ def correlations(folder: Path, group: Group, metrics: CaptionMetrics) -> tuple[i
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--judgements", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--train", metavar="SPEC", help="dataset whose split train gives the document frequencies")
-    parser.add_argument("--meteor", action="store_true", help="METEOR too, which needs the eval extra")
+    parser.add_argument("--train", metavar="SPEC", help="dataset with the split train for document frequencies")
+    parser.add_argument("--meteor", action="store_true", help="also compute METEOR, which needs the extra eval")
     options = parser.parse_args()
     frequency = None
     if options.train is not None:

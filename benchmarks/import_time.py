@@ -1,9 +1,9 @@
-"""How much `import hf_ngsan` adds to transformers' Auto classes and pipelines, and how long commands take in a process.
+"""Time that `import hf_ngsan` adds to transformers' Auto classes and pipelines, and time of commands in a process.
 
-Fresh processes import one or both in turn; a pair's difference is what the package adds. Times are those of the
-processor, so other work on the machine disturbs little; wall time is printed as well.
+Fresh processes import transformers or both in turn; the result is the difference of each pair. Times are processor
+times, which are robust to other load on the machine; wall time is also printed.
 
-The commands caption a photograph and search an index of drawn ones, print help, and find that a file is missing.
+The commands caption a photograph, search, index and extract generated ones, print help, and report a missing file.
 
     python benchmarks/import_time.py --pairs 15
 """
@@ -26,10 +26,12 @@ COMMANDS = {
     ("caption", "--scores", "{photo}"): 1.5,
     ("search", "{index}", "a dog"): 1.5,
     ("search", "{index}", "--image", "{photo}"): 1.5,
+    ("index", "--images", "{photos}", "--output", "{new}"): 3.0,
+    ("extract", "--images", "{photos}", "--backbone", "ngsan-photos", "--output", "{new}"): 4.0,
     ("caption", "missing.jpg"): 0.4,
     ("--help",): 0.3,
 }
-"""Commands, and seconds of processor time that each may take."""
+"""Commands and the maximum processor time of each in seconds."""
 TIMED_IMPORT = """
 import json, time
 wall, processor = time.perf_counter(), time.process_time()
@@ -39,7 +41,7 @@ print(json.dumps([time.perf_counter() - wall, time.process_time() - processor]))
 
 
 def import_times(imports: str) -> tuple[float, float]:
-    """Returns wall and processor time in seconds that a fresh process takes for lines of imports."""
+    """Returns wall and processor time in seconds of lines of imports in a fresh process."""
     code = TIMED_IMPORT.format(imports=imports)
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     return tuple(json.loads(output))
@@ -71,21 +73,27 @@ def main():
 
 
 def time_commands(folder: Path, runs: int) -> None:
-    """Prints the processor time of the commands, in a folder for what they read."""
+    """Prints the processor time of the commands; `folder` is for their inputs."""
     (folder / "photos").mkdir()
     write_photos(folder / "photos", 5)
-    places = {"photo": next((folder / "photos").iterdir()), "index": folder / "found.index"}
+    photos = folder / "photos"
+    places = {"photo": next(photos.iterdir()), "photos": photos, "index": folder / "found.index"}
     processor_time(["index", "--images", str(folder / "photos"), "--output", str(places["index"])])
     print(f"\nprocessor time of commands, median of {runs} (smallest to largest)")
     for command, limit in COMMANDS.items():
-        arguments = [word.format(**places) for word in command]
-        times = [processor_time(arguments) for _ in range(1 + runs)][1:]
-        name = " ".join(["hf-ngsan", *command]).format(photo="photo.jpg", index="found.index")
+        times = []
+        for _ in range(1 + runs):
+            new = tempfile.mkdtemp(dir=folder)
+            times.append(processor_time([word.format(**places, new=new) for word in command]))
+        times = times[1:]
+        name = " ".join(["hf-ngsan", *command]).format(
+            photo="photo.jpg", photos="photos", index="found.index", new="new"
+        )
         print(describe(name, times) + f"   required: at most {limit} s")
 
 
 def processor_time(arguments: list[str]) -> float:
-    """Returns seconds of user and system time of a command in a process of its own."""
+    """Returns seconds of user and system time of a command in a separate process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "hf_ngsan.cli", *arguments], capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

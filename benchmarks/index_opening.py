@@ -1,10 +1,10 @@
-"""Time and bytes read until the first hit of a search index, in a process of its own.
+"""Time and bytes read until the first hit of a search index, in a separate process.
 
     python benchmarks/index_opening.py --folder /tmp/index
 
-An index of random embeddings and thumbnails is made, unless it is there. Before the search its files are evicted from
-the operating system's cache, so that `/proc/self/io` counts what comes from the disk, memory-mapped files and the
-system's reading ahead included.
+Creates an index of random embeddings and thumbnails unless it exists. Before the search, its files are evicted from the
+operating system's cache, so that `/proc/self/io` counts all bytes from the disk, including memory-mapped files and
+read-ahead.
 """
 
 import argparse
@@ -26,7 +26,7 @@ THUMBNAIL_SIDE = 160
 
 
 def make_index(folder: Path, num_images: int, dimension: int) -> None:
-    """Writes an index; shards that are there already stay."""
+    """Writes an index; existing shards are kept."""
     description = IndexDescription("none", "random", "nowhere", "random", dimension, num_images, ITEMS_PER_SHARD)
     index = IndexFolder.begin(folder, description)
     file = io.BytesIO()
@@ -42,7 +42,7 @@ def make_index(folder: Path, num_images: int, dimension: int) -> None:
 
 
 def evict(folder: Path) -> None:
-    """Lets the operating system forget what it has read of a folder."""
+    """Evicts the files of a folder from the operating system's cache."""
     os.sync()
     for file in folder.rglob("*"):
         if file.is_file():
@@ -57,7 +57,7 @@ def bytes_read() -> dict[str, int]:
 
 
 def first_hit(folder: Path) -> None:
-    """Prints what the first search in this process takes, as JSON."""
+    """Prints the time and bytes of the first search in this process as JSON."""
     index = IndexFolder.open(folder)
     queries = np.zeros((1, index.description.dimension), np.float32)
     queries[0, 0] = 1.0

@@ -1,7 +1,7 @@
-"""Time to decode a large JPEG photograph for a model of small images, against decoding it whole.
+"""Time to decode a large JPEG photograph for a model with small images, against decoding at full size.
 
-A drawn photograph of 4000 x 3000 pixels is read and resized to 352 x 352, whole and at the smallest scale that keeps
-twice as many pixels a side; both take turns. Told too is how much the resized pixels differ, of 255.
+A generated photograph of 4000 x 3000 pixels is read and resized to 352 x 352 pixels, at full size and at the smallest
+scale that keeps twice as many pixels per side; both take turns. Also prints the difference of the resized pixels.
 
     python benchmarks/large_photos.py
 """

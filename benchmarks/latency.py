@@ -1,9 +1,9 @@
-"""Time from the file of a photograph to its caption, in a warm process, beside what transformers offers for it.
+"""Time from the file of a photograph to its caption in a warm process, compared to captioners of transformers.
 
-The packaged captioner, with its engines, and captioners of the shapes of BLIP-base and GIT-base with random weights,
-which write 12 tokens, caption the same photographs one by one. Each has a process of its own, so that the peak of its
-memory is known; they take turns. "Step by step" is the packaged captioner in PyTorch with a backbone that computes
-convolution, normalization and activation one after the other.
+The packaged captioner with each engine, and captioners with the sizes of BLIP-base and GIT-base, random weights and 12
+generated tokens, caption the same photographs one by one. They take turns in separate processes, to measure their peak
+memory. "Step by step" is the packaged captioner in PyTorch with a backbone that computes convolution, normalization and
+activation separately.
 
     python benchmarks/latency.py
     python benchmarks/latency.py --images PHOTOS --threads 1 --rounds 5
@@ -30,14 +30,14 @@ from transformers import CLIPImageProcessor, GitConfig, GitForCausalLM, GitProce
 from transformers.utils import logging
 from vision_batches import step_by_step
 
-import hf_ngsan  # noqa: F401  # brings the pipeline
+import hf_ngsan  # noqa: F401  # registers the pipeline
 from hf_ngsan.extraction import list_images
 from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.models import load_model
 
 TOKENS = {"max_new_tokens": 12, "min_new_tokens": 12}
 BLIP_WORDS, GIT_WORDS = 30_519, 30_517
-"""With the special ones, the vocabularies of Salesforce/blip-image-captioning-base and microsoft/git-base-coco."""
+"""Vocabulary sizes of Salesforce/blip-image-captioning-base and microsoft/git-base-coco, with special tokens."""
 WARM_UP = 2
 
 
@@ -83,8 +83,10 @@ STEP_BY_STEP = "packaged, greedily, step by step"
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", metavar="DIR", help="a folder of photographs; drawn ones of 640 x 480 if not given")
-    parser.add_argument("--number", type=int, default=20, help="photographs of a round (%(default)s)")
+    parser.add_argument(
+        "--images", metavar="DIR", help="a folder of photographs; by default, generated ones of 640 x 480 pixels"
+    )
+    parser.add_argument("--number", type=int, default=20, help="photographs per round (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="(%(default)s)")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, torch.get_num_threads()], help="(1 and all)")
     parser.add_argument("--only", nargs="+", choices=CAPTIONERS, default=list(CAPTIONERS), metavar="CAPTIONER")
@@ -93,7 +95,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure(name: str, paths: list[str], threads: int) -> dict:
-    """Returns milliseconds of each photograph, and MiB of the weights and of the peak of memory."""
+    """Returns milliseconds of each photograph, and MiB of the weights and of the peak memory."""
     torch.set_num_threads(threads)
     logging.set_verbosity_error()
     captioner = CAPTIONERS[name]()
@@ -133,7 +135,7 @@ def main() -> None:
 
 
 def print_table(options: argparse.Namespace, folder: str, threads: int) -> None:
-    """Prints the figures of a number of threads."""
+    """Prints the measurements for a number of threads."""
     rounds: dict[str, list[dict]] = {name: [] for name in options.only}
     for _ in range(options.rounds):
         for name, found in rounds.items():

@@ -1,8 +1,8 @@
-"""METEOR in Python against the official program: equal values, and time with the program's start (extra `eval`, Java).
+"""METEOR in Python against the official program: equal values, and time including its start (extra `eval`, Java).
 
-Both score the same captions (by default 5,000 images x 5 references, those of a COCO captions file as often as needed)
-in turn; a pair's ratio is what counts. In each image one caption is scored against others, after a few random edits.
-The program starts in each repeat, as it does in the evaluation. The index of paraphrases is made before.
+Both score the same captions (by default 5,000 images x 5 references, from a COCO captions file, repeated as needed) in
+turn; the result is the ratio of each pair. For each image, one caption is scored against the others after a few random
+edits. The program starts in each repeat, as in the evaluation. The index of paraphrases is created before.
 
     python benchmarks/meteor.py --captions captions_val2017.json
     python benchmarks/meteor.py --captions captions_val2017.json --images 20000 --references 1 --edits 8 --repeats 1
@@ -57,7 +57,7 @@ def edited_captions(path, images, references, edits):
 
 
 def official_scores(predictions, references):
-    """Returns METEOR of the corpus and of each image by the program, which starts and ends here."""
+    """Starts the program, and returns METEOR of the corpus and of each image."""
     from pycocoevalcap.meteor.meteor import Meteor as Program
 
     program = Program()
@@ -70,7 +70,7 @@ def main():
     parser.add_argument("--captions", required=True, help="a COCO captions file")
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--references", type=int, default=5, help="references an image")
-    parser.add_argument("--edits", type=int, default=3, help="largest number of edits of a prediction")
+    parser.add_argument("--edits", type=int, default=3, help="maximum number of edits of a prediction")
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     predictions, references = edited_captions(args.captions, args.images, args.references, args.edits)

@@ -1,8 +1,7 @@
-"""How fast the caption metrics are, against pycocoevalcap (the `eval` extra, with Java).
+"""Speed of the caption metrics against pycocoevalcap (extra `eval`, with Java).
 
 Both tokenize and score the same captions (by default 5,000 images x 5 references) with BLEU, ROUGE-L and CIDEr-D in
-turn; a pair's ratio is what counts. Captions are made up, or those of a COCO captions file, repeated as often as
-needed.
+turn; the result is the ratio of each pair. Captions are generated, or from a COCO captions file, repeated as needed.
 
     python benchmarks/metrics.py --repeats 5
     python benchmarks/metrics.py --captions captions_val2017.json
@@ -24,9 +23,9 @@ REQUIRED_RATIO, REQUIRED_DIFFERENCE = 10, 1e-9
 
 
 def made_up_captions(images, references, seed=0):
-    """Returns captions with traits of COCO's: Zipf's law, a full stop in three of four, some commas and quotes.
+    """Generates captions similar to COCO's: Zipf's law, a full stop in three of four, some commas and quotes.
 
-    Those of an image differ in a third of their words.
+    The captions of an image differ in a third of their words.
     """
     generator = np.random.default_rng(seed)
     letters = np.array(list("etaoinshrdlucmfw"))
@@ -52,7 +51,7 @@ def made_up_captions(images, references, seed=0):
 
 
 def captions_of_file(path, images, references):
-    """Returns captions of a file, repeated as needed; a prediction is an image's first one without its third word."""
+    """Returns captions of a file, repeated as needed; predictions are first captions without their third words."""
     rows = [row[:references] for row in read_references(path).values() if len(row) >= references]
     rows = list(itertools.islice(itertools.cycle(rows), images))
     first = [row[0].split() for row in rows]
@@ -81,7 +80,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--references", type=int, default=5, help="references an image")
-    parser.add_argument("--captions", help="a COCO captions file; default: made-up captions")
+    parser.add_argument("--captions", help="a COCO captions file; by default, generated captions")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     if args.captions:

@@ -3,11 +3,11 @@
     python benchmarks/multi30k.py --data DIR
     python benchmarks/multi30k.py --data DIR --seeds 0 --variants Transformer --jobs 1
 
-DIR has train.en, train.de, val.en, val.de, test_2016_flickr.en and test_2016_flickr.de. Each run is trained by the
-config nsa_transformer/multi30k with one CPU thread, and the model of its last epoch translates the test set. Prints
+DIR has train.en, train.de, val.en, val.de, test_2016_flickr.en and test_2016_flickr.de. Each run is trained with
+the config nsa_transformer/multi30k and one CPU thread, and the model of the last epoch translates the test set. Prints
 SacreBLEU and chrF, mean and deviation over seeds, the CPU time of a run's training, and the difference in BLEU from the
-Transformer with its 95% interval: sentences are resampled (paired bootstrap), seeds averaged. A run that is finished is
-skipped, one that was stopped is resumed. Keys of the training config can be changed behind the options.
+Transformer with its 95% interval (paired bootstrap over sentences, seeds averaged). Finished runs are
+skipped, and stopped runs are resumed. Arguments `key=value` after the options change the training config.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def run_folder(options: argparse.Namespace, variant: str, seed: int) -> Path:
 
 
 def translations(options: argparse.Namespace, variant: str, seed: int) -> list[str]:
-    """Returns the translations of one run: read if they are there, else trained for and generated."""
+    """Returns the translations of one run, after training and generating them if necessary."""
     run = run_folder(options, variant, seed)
     file = run / f"{options.split}.txt"
     if not file.exists():
@@ -73,14 +73,14 @@ def scores_of(options: argparse.Namespace, variant: str, seed: int) -> dict:
 
 
 def statistics_of(found: list[str], references: list[str]) -> np.ndarray:
-    """Returns what BLEU needs of each sentence, `(sentences, 10)`: 4 matches, 4 n-grams, lengths of both texts."""
-    metric = BLEU(effective_order=True)  # which changes sentence scores only, not what is taken of them here
+    """Returns the statistics of sentences for BLEU, `(sentences, 10)`: 4 matches, 4 n-grams, lengths of both texts."""
+    metric = BLEU(effective_order=True)  # changes only sentence scores, not the statistics
     rows = [metric.sentence_score(text, [reference]) for text, reference in zip(found, references, strict=True)]
     return np.array([[*row.counts, *row.totals, row.sys_len, row.ref_len] for row in rows])
 
 
 def bleu_of(sums: np.ndarray) -> float:
-    """Returns the BLEU of a corpus, from 0 to 100, by the sums `(10,)` of its sentences' statistics."""
+    """Returns the BLEU of a corpus, from 0 to 100, from the sums `(10,)` of the statistics of its sentences."""
     values = sums.astype(int).tolist()
     return BLEU.compute_bleu(values[:4], values[4:8], values[8], values[9]).score
 

@@ -1,12 +1,12 @@
-"""Does a captioner say the words that it was fine-tuned on? Invented names in place of those of kinds of objects.
+"""Tests whether a captioner learns new words by fine-tuning, with invented names for kinds of objects.
 
     python benchmarks/new_words.py --data images:general_photos --kinds sheep bus --others images:flickr8k
 
-Twelve training photographs of each kind are drawn by the seed; in their captions an invented word takes the place of
-the kind's names (`NAMES` of `photos_kinds.py`). The packaged captioner is fine-tuned on them by `ngsan/fine_tune`, as
-docs/own_photographs.md says, and captions new photographs of both kinds: those of the validation split, and eight
-other training photographs of each. Prints how many captions have the right word, how many the wrong one, and CIDEr-D on
-other photographs before and after. The packaged captioner knows all training photographs, with their usual words.
+For each kind, twelve training photographs are sampled; in their captions, an invented word replaces the names of the
+kind (`NAMES` of `photos_kinds.py`). The packaged captioner is fine-tuned on them with `ngsan/fine_tune`, as described
+in docs/own_photographs.md, and captions other photographs of both kinds: the validation split, and eight other training
+photographs of each. Prints the number of captions with the right word and with the wrong word, and CIDEr-D on other
+photographs before and after. The packaged captioner was trained on all training photographs, with their usual words.
 """
 
 import argparse
@@ -30,7 +30,7 @@ WORDS, EACH, NEW = ("zorbel", "quimpet"), 12, 8
 
 
 def write_photographs(rows, kinds: list[str], folder: Path, seed: int) -> list[int]:
-    """Writes twelve photographs of each kind with their captions; returns the places of the others of the kinds."""
+    """Writes twelve photographs of each kind with their captions; returns the indices of the others of the kinds."""
     random, others, lines = np.random.default_rng(seed), [], []
     for kind, word in zip(kinds, WORDS, strict=True):
         places = random.permutation([place for place, name in enumerate(rows["category"]) if name == kind]).tolist()
@@ -48,8 +48,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, metavar="images:SOURCE", help="photographs with a column category")
     parser.add_argument("--kinds", nargs=2, default=["sheep", "bus"], choices=PATTERNS, metavar="KIND")
-    parser.add_argument("--others", metavar="SPEC", help="photographs whose captions should stay as good")
-    parser.add_argument("--limit", type=int, default=100, help="of the others (%(default)s)")
+    parser.add_argument("--others", metavar="SPEC", help="photographs whose captions should not become worse")
+    parser.add_argument("--limit", type=int, default=100, help="number of other photographs (%(default)s)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes of the training config")
     options = parser.parse_args()

@@ -1,9 +1,9 @@
 """A training step of NG-SAN against one of SAN: time and peak memory on the same batch.
 
 A step is forward, backward and Adam in train mode, with every image encoded once for all of its captions. Time: steps
-of the two models take turns in one process, and the ratio is taken pair by pair; on a CPU it is processor time. Memory:
-each model takes two steps in a fresh process of its own; on a CPU it is the growth of the largest resident size over
-that before the model was made, on a GPU what torch allocated at most.
+of the two models take turns in one process, and the result is the ratio of each pair; on a CPU, times are processor
+times. Memory: each model takes two steps in a fresh process; on a CPU, it is the increase of the peak resident size
+after the model is created, and on a GPU the peak memory allocated by torch.
 
     python benchmarks/ngsan_step.py
     python benchmarks/ngsan_step.py --images 10 --hidden-size 256 --layers 2 --pairs 10
@@ -61,7 +61,7 @@ def peak_megabytes_of_this_process(name: str, sizes: argparse.Namespace) -> floa
 
 
 def peak_megabytes(name: str) -> float:
-    """Returns the peak memory of a model's training, measured in a fresh process with the same arguments."""
+    """Returns the peak memory of training a model, measured in a fresh process with the same arguments."""
     command = [sys.executable, __file__, *sys.argv[1:], "--memory-of", name]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -71,12 +71,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=50)
     parser.add_argument("--captions", type=int, default=5, help="of each image")
     parser.add_argument("--regions", type=int, default=36)
-    parser.add_argument("--words", type=int, default=17, help="of each caption, with its end")
+    parser.add_argument("--words", type=int, default=17, help="words of each caption, including its end")
     parser.add_argument("--feature-size", type=int, default=2048)
     parser.add_argument("--hidden-size", type=int, default=512)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--vocabulary", type=int, default=9491)
-    parser.add_argument("--pairs", type=int, default=7, help="of timed steps, after one that is not timed")
+    parser.add_argument(
+        "--pairs", type=int, default=7, help="pairs of timed steps, after one that is not timed (%(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--memory-of", choices=MODELS, help=argparse.SUPPRESS)

@@ -1,13 +1,12 @@
-"""How much geometry helps on NLVR: MCAN trained on dev and tested on test, and the other way round, several seeds each.
+"""Effect of geometry on NLVR: MCAN trained on dev and tested on test, and the other way round, several seeds each.
 
     python benchmarks/nlvr.py --data DIR
 
-DIR has dev/dev.json and test/test.json. Of the training split the examples of one directory are held out; they choose
-the best epoch, and statements are not shared by directories. Prints the share of statements judged rightly in percent,
-mean and deviation over seeds, beside that of always giving the more frequent answer of the training split, and the
-difference from MCAN with its 95% interval: statements are resampled together with all their pictures (paired
-bootstrap), seeds averaged. A run that is finished is skipped, one that was stopped is resumed. Keys of the training
-config can be changed behind the options.
+DIR has dev/dev.json and test/test.json. The examples of one directory of the training split are held out to choose the
+best epoch; directories do not share statements. Prints the accuracy in percent, mean and deviation over seeds, the
+accuracy of always giving the more frequent answer of the training split, and the difference from MCAN with its 95%
+interval (paired bootstrap over statements with all their pictures, seeds averaged). Finished runs are skipped, and
+stopped runs are resumed. Arguments `key=value` after the options change the training config.
 """
 
 import argparse
@@ -44,14 +43,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("runs/nlvr_geometry"), metavar="DIR")
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME", help="(all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
-    parser.add_argument("--limit", type=int, metavar="N", help="test on the first N examples only")
+    parser.add_argument("--limit", type=int, metavar="N", help="test only on the first N examples")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
     return parser.parse_intermixed_args()
 
 
 def answers(options: argparse.Namespace, split: str, variant: str, seed: int) -> dict[int, str]:
-    """Returns the answers of one run by question id: read if they are there, else trained for and given."""
+    """Returns the answers of one run by question id, after training and answering if necessary."""
     run = options.output / f"{split}-{variant.lower().replace(',', '').replace(' ', '-')}-{seed}"
     file, (keys, changes) = run / "test_answers.json", VARIANTS[variant]
     if not file.exists():
@@ -78,7 +77,7 @@ def interval(differences: np.ndarray, statements: list[int]) -> tuple[float, flo
 
 
 def table(options: argparse.Namespace, split: str, found: dict[str, list[dict[int, str]]]) -> str:
-    """Returns the results of training on a split, as Markdown."""
+    """Returns the results of training on a split as Markdown."""
     rows = load_data(f"nlvr:{options.data}", SPLITS[split])
     rows = rows.select(range(min(len(rows), options.limit or len(rows))))
     right = dict(zip(rows["question_id"], (given[0] for given in rows["answers"]), strict=True))

@@ -1,4 +1,4 @@
-"""Measures that take turns in one process, so that what slows the machine slows all, and training steps for them."""
+"""Measurements that take turns in one process, so that other load affects all equally, and training steps for them."""
 
 import statistics
 import time
@@ -8,7 +8,7 @@ import torch
 
 
 class TrainingStep:
-    """A model, its optimizer and one batch; calling it takes a step: forward, backward and Adam in train mode."""
+    """A model, its optimizer and one batch; a call takes a step: forward, backward and Adam in train mode."""
 
     def __init__(self, model: torch.nn.Module, batch: dict[str, torch.Tensor], device: str = "cpu"):
         self.device = torch.device(device)
@@ -22,7 +22,7 @@ class TrainingStep:
         self.optimizer.zero_grad()
 
     def seconds(self) -> float:
-        """Returns the time of a step: processor time on a CPU, which other work on the machine disturbs little."""
+        """Returns the time of a step: processor time on a CPU, which is robust to other load on the machine."""
         if self.device.type != "cuda":
             start = time.process_time()
             self()
@@ -35,7 +35,7 @@ class TrainingStep:
 
 
 def in_turns(measures: dict[str, Callable[[], float]], pairs: int) -> dict[str, list[float]]:
-    """Returns `pairs` values of each measure, taken in turns, in either order alternately, after one left out."""
+    """Returns `pairs` values of each measure, taken in turns in alternating order, after one that is left out."""
     values: dict[str, list[float]] = {name: [] for name in measures}
     for measure in measures.values():
         measure()
@@ -46,10 +46,10 @@ def in_turns(measures: dict[str, Callable[[], float]], pairs: int) -> dict[str, 
 
 
 def ratios(values: dict[str, list[float]]) -> list[float]:
-    """Returns the second measure's values by the first one's, pair by pair."""
+    """Returns the values of the second measure divided by those of the first, for each pair."""
     return [ours / theirs for theirs, ours in zip(*values.values(), strict=True)]
 
 
 def describe(values: list[float]) -> str:
-    """Returns the median, and the smallest and largest value."""
+    """Formats the median, and the smallest and largest value."""
     return f"{statistics.median(values):7.3f}   ({min(values):.3f} to {max(values):.3f})"

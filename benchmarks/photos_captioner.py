@@ -1,6 +1,6 @@
 """The packaged captioner `ngsan-photos`: the captioner of Flickr8k, trained further on a mixture of photographs.
 
-    python benchmarks/flickr8k_backbone.py --images DIR --checkpoint flickr8k    # the captioner that it begins with
+    python benchmarks/flickr8k_backbone.py --images DIR --checkpoint flickr8k    # the initial captioner
     python benchmarks/photos_data.py --data DIR --output photos
     VISION="--backbone efficientnet-lite2 --image-size 352 --out-features stage5 --engine onnx"
     hf-ngsan extract --images images:photos --split validation $VISION --output stage5
@@ -11,12 +11,12 @@
     python benchmarks/photos_captioner.py --start checkpoints/ngsan-photos --features described --stages described
     python benchmarks/photos_captioner.py --start runs/photos/described-0/last --features stage5 --stages again
 
-The vocabulary is that of the mixture: words that its captions have three times or more. A word that is new to the
-captioner begins as the mean of the five words that are nearest in MiniLM-L6. The last two stages of the backbone and
-the captioner are trained by cross-entropy (`photos_tail.py`), then the decoder self-critically. The stages `described`
-and `again` start from `--start` and repeat both, the first with the described photographs and behind a frozen backbone.
-Prints CIDEr-D on the photographs of the validation split after each stage, with three beams, for those of Flickr8k and
-of Pascal-1K. A run that is finished is skipped, one that was stopped is resumed.
+The vocabulary consists of the words with three or more occurrences in the captions of all photographs. A new word is
+initialized with the mean of the five nearest words in MiniLM-L6. The last two stages of the backbone and the captioner
+are trained by cross-entropy (`photos_tail.py`), then the decoder self-critically. The stages `described` and `again`
+start from `--start` and repeat both; `described` includes the described photographs and freezes the backbone. Prints
+CIDEr-D on the validation photographs of Flickr8k and of Pascal-1K after each stage, with three beams. Finished runs are
+skipped, and stopped runs are resumed.
 """
 
 import argparse
@@ -81,7 +81,7 @@ TEXT_ENCODER = "all-minilm-l6-v2"
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--start", required=True, metavar="DIR", help="a captioner with an EfficientNet-Lite2")
-    parser.add_argument("--features", required=True, metavar="DIR", help="of stage 5, that hf-ngsan extract wrote")
+    parser.add_argument("--features", required=True, metavar="DIR", help="features of stage 5 from hf-ngsan extract")
     parser.add_argument("--output", type=Path, default=Path("runs/photos"), metavar="DIR", help="(%(default)s)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
@@ -91,7 +91,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_start(options: argparse.Namespace) -> Path:
-    """Writes the captioner that all seeds begin with: behind the cells of stage 5, with the mixture's vocabulary."""
+    """Writes the initial captioner of all seeds, for cells of stage 5 and with the vocabulary of all photographs."""
     folder = options.output / "start"
     if load_config(options.start, "captioning").model_type == photos_tail.TailConfig.model_type:
         return Path(options.start)
@@ -125,7 +125,7 @@ def make_start(options: argparse.Namespace) -> Path:
 
 
 def nearest(words: list[str], known: dict[str, int]) -> list[list[int]]:
-    """Returns for each word the ids of the known words whose vectors in the text encoder are nearest to its own."""
+    """Returns for each word the ids of the known words with the nearest vectors in the text encoder."""
     source = find_text_encoder(TEXT_ENCODER)
     tokenizer, encoder = AutoTokenizer.from_pretrained(source), AutoModel.from_pretrained(source).eval()
     candidates = [word for word in known if not word.startswith("<")]
@@ -153,7 +153,7 @@ def train_seed(options: argparse.Namespace, start: Path, seed: int) -> dict[str,
     results, initial = {}, start
     for stage in options.stages:
         run = train(options, stage, seed, *STAGES[stage][1], f"model.init_from={initial}")
-        # Cross-entropy lowers the CIDEr-D of a captioner that was trained self-critically, until that is done again.
+        # Cross-entropy lowers the CIDEr-D of a captioner after self-critical training, until this is repeated.
         results[stage], initial = measured(options, run), run / ("last" if stage == "described" else "best")
     return results
 

@@ -3,8 +3,8 @@
     python benchmarks/photos_checkpoint.py --start flickr8k --captioner runs/photos/scst-0 --dual-encoder runs/mhsan \\
         --flickr8k DIR --general DIR --output checkpoints
 
-Each is evaluated from pixels on both validation splits as its own folder has it, in float16. Then its graphs are made,
-and its calibration; that of the captioner, which needs the packaged dual encoder, is made in any case.
+Each model is evaluated from pixels on both validation splits with the saved float16 weights. Then its graphs and its
+calibration are created. The calibration of the captioner needs the packaged dual encoder, and is always created.
 """
 
 import argparse
@@ -74,7 +74,7 @@ of COCO's images may be in the Karpathy test split: scores on COCO after this tr
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--start", required=True, metavar="DIR", help="captioner that photos_captioner.py began with")
+    parser.add_argument("--start", required=True, metavar="DIR", help="initial captioner of photos_captioner.py")
     parser.add_argument("--captioner", type=Path, metavar="DIR", help="run of photos_captioner.py")
     parser.add_argument("--dual-encoder", type=Path, metavar="DIR", help="run of hf-ngsan train --config mhsan/photos")
     parser.add_argument("--flickr8k", required=True, metavar="DIR", help="Parquet files of Flickr8k")
@@ -87,9 +87,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def whole_captioner(start: str, run: Path, keep: float) -> tuple[PreTrainedModel, Any]:
-    """Returns the captioner of a run behind the whole backbone, with its processor.
+    """Returns the captioner of a run with the whole backbone, and its processor.
 
-    Its weights are averaged with those that the run began with, which have the share `keep` (Wortsman et al. 2022).
+    The weights are averaged with the initial weights of the run, which have the share `keep` (Wortsman et al. 2022).
     """
     first, processor = load_model(start, "captioning")
     behind, of_words = load_model(run / "best", "captioning")
@@ -186,7 +186,7 @@ def write_graphs(checkpoint: Path) -> None:
 
 
 def write_calibration(options: argparse.Namespace, name: str, *more: object) -> None:
-    """Calibrates a model where the datasets have their names, as the calibration records what it is called with."""
+    """Calibrates a model in a folder with links named like the datasets, because the calibration records the names."""
     folder, model = Path("runs", "calibration"), (options.output / name).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     for dataset, place in (("flickr8k", options.flickr8k), ("general_photos", options.general)):

@@ -1,14 +1,14 @@
-"""The photographs that `ngsan-photos` and `mhsan-photos` are trained on, as one dataset with the splits train and
+"""Writes the training photographs of `ngsan-photos` and `mhsan-photos` as a dataset with the splits train and
 validation.
 
     python benchmarks/photos_data.py --data DIR --output photos [--machine-captions VinVL_base_val2014.tsv]
 
 DIR has folders of Parquet files with the columns `image`, `image_id`, `file_name` and `captions`: `flickr8k` (6,000
 photographs to train on, 1,000 for validation), `general_photos` (1,257 and 100: Pascal-1K's twenty kinds of objects,
-and COCO) and `coco_more` (961 of COCO), and `coco_photos` (96 of COCO with `captions.json`). An epoch takes each
-photograph of Pascal-1K three times, those of COCO with several captions twice, and all others once: each time is a row
-of its own, with its own random changes. The machine captions, of https://github.com/microsoft/PICa (MIT), are a second
-caption of those photographs of COCO's val2014 that have one.
+and COCO) and `coco_more` (961 of COCO), and `coco_photos` (96 of COCO with `captions.json`). An epoch uses each
+photograph of Pascal-1K three times, those of COCO with several captions twice, and all others once. Each use is a
+separate row with separate augmentation. The machine captions, from https://github.com/microsoft/PICa (MIT), are the
+second caption of photographs of COCO's val2014 with one caption.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def coco_photos(folder: Path) -> list[dict[str, Any]]:
 
 
 def coco_id(file_name: str) -> int:
-    """Returns the id of COCO in the name of a file, such as `COCO_val2014_000000391895.jpg`."""
+    """Returns the COCO id in the name of a file, such as `COCO_val2014_000000391895.jpg`."""
     return int(Path(file_name).stem.rpartition("_")[2])
 
 
@@ -84,7 +84,7 @@ def validation_rows(data: Path, number: int) -> list[dict[str, Any]]:
 
 
 def as_dataset(rows: list[dict[str, Any]], first: int) -> Dataset:
-    """Returns rows whose ids count from `first`, as ids of the sources may be the same."""
+    """Returns rows with ids counted from `first`, because ids of different sources may be equal."""
     numbered = [{**row, "image_id": first + place} for place, row in enumerate(rows)]
     return Dataset.from_list([{name: row[name] for name in COLUMNS} for row in numbered], features=COLUMNS)
 

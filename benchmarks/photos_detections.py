@@ -1,16 +1,15 @@
-"""Captions for photographs without any, from detected objects: the captioner's own, searched under the constraint that
-they name the objects.
+"""Captions photographs without captions, by a search under the constraint that captions name the detected objects.
 
     python benchmarks/photos_detections.py --model runs/photos/start --features unlabelled --detections FILE \\
         --known stage5 --known-detections FILE ... --output described
 
-Anderson et al. (EMNLP 2017) find captions that have the words of detected objects by constrained beam search; Anderson
+Anderson et al. (EMNLP 2017) search for captions with the words of detected objects by constrained beam search; Anderson
 et al. (NeurIPS 2018) train on such captions. `--features` are maps of stage 5 (`photos_captioner.py`) of photographs
-without captions; the detections are COCO annotations with a score, matched by file name. People do not name everything
-that they see: from `--known`, features with captions by people, and their detections follow the share of captions that
-name an object of a class and a size, and only objects that are named in half of the photographs are required. Writes
-`--known` with the photographs that have such an object, with one caption each, as further rows to train on. Captions
-that have a word of more than three letters twice are left out.
+without captions; the detections are COCO annotations with a score, matched by file name. People do not name every
+object. `--known`, features with captions by people, and their detections give the share of captions that name an object
+of a class and a size. Only objects that are named in half of the photographs are required. Writes `--known` together
+with the photographs that have such an object, with one caption each, as additional training rows. Captions that repeat
+a word of more than three letters are left out.
 """
 
 import argparse
@@ -63,7 +62,7 @@ NAMES = {
     "keyboard": "keyboard computer",
     "person": "",
 }
-"""Words of a class where its name and a plural in -s are not all; people are left to the captioner."""
+"""Words of classes with more words than the name and its plural in -s; people are left to the captioner."""
 
 
 def words_of(label: str) -> set[str]:
@@ -71,7 +70,7 @@ def words_of(label: str) -> set[str]:
 
 
 def read_objects(files: list[Path]) -> dict[str, list[tuple[str, float]]]:
-    """Returns class and size of the objects of each photograph, surest first, by its file name."""
+    """Returns class and size of the objects of each photograph by file name, in order of their scores."""
     objects: dict[str, list[tuple[str, float]]] = {}
     for file in files:
         content = json.loads(file.read_text())
@@ -88,7 +87,7 @@ def read_objects(files: list[Path]) -> dict[str, list[tuple[str, float]]]:
 
 
 def sizes_named(rows: Any, objects: dict[str, list[tuple[str, float]]]) -> dict[str, float]:
-    """Returns the size from which on people name an object of each class in half of the photographs; 1 for never."""
+    """Returns for each class the minimum size of objects that people name in half of the photographs; 1 for never."""
     named: dict[tuple[str, float], list[bool]] = defaultdict(list)
     for name, captions in zip(rows["file_name"], rows["captions"], strict=True):
         said = {word.strip(".,") for caption in captions for word in caption.lower().split()}
@@ -110,7 +109,7 @@ def sizes_named(rows: Any, objects: dict[str, list[tuple[str, float]]]) -> dict[
 def required_words(
     objects: list[tuple[str, float]], sizes: dict[str, float], vocabulary: dict[str, int]
 ) -> tuple[tuple[int, ...], ...]:
-    """Returns for each object to be named the ids of the words any of which will do."""
+    """Returns for each required object the ids of its alternative words."""
     required: dict[tuple[int, ...], None] = {}
     for label, size in objects:
         ids = tuple(sorted(vocabulary[word] for word in words_of(label) if word in vocabulary))
@@ -127,7 +126,7 @@ def repeats(caption: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, metavar="DIR", help="a captioner of photos_tail.py")
-    parser.add_argument("--features", required=True, metavar="DIR", help="of stage 5, without captions")
+    parser.add_argument("--features", required=True, metavar="DIR", help="features of stage 5, without captions")
     parser.add_argument("--detections", required=True, type=Path, metavar="FILE")
     parser.add_argument("--known", required=True, metavar="DIR", help="features of stage 5 with captions")
     parser.add_argument("--known-detections", required=True, type=Path, nargs="+", metavar="FILE")

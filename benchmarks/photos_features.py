@@ -1,10 +1,10 @@
-"""Features of a whole EfficientNet-Lite2, for `mhsan-photos`, from those of its stage 5, in a fourth of the time.
+"""Computes features of a whole EfficientNet-Lite2 for `mhsan-photos` from those of stage 5, in a quarter of the time.
 
     python benchmarks/photos_features.py --features stage5 --output features
 
-Reads the folder that `hf-ngsan extract --out-features stage5` wrote, with its copies (see `photos_captioner.py`), and
-writes what `hf-ngsan extract` without `--out-features` would write, but for the rounding of stage 5 to float16. Each
-photograph has one row: its copies would be wrong negatives of each other.
+Reads the folder written by `hf-ngsan extract --out-features stage5`, with its copies (see `photos_captioner.py`), and
+writes the features of `hf-ngsan extract` without `--out-features`, except for the rounding of stage 5 to float16. Each
+photograph has one row, because copies would be wrong negatives of each other.
 """
 
 import argparse

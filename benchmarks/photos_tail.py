@@ -1,8 +1,8 @@
-"""NG-SAN behind the last two stages of an EfficientNet-Lite2, which reads the maps of its stage 5 as features.
+"""NG-SAN with the last two stages of an EfficientNet-Lite2, whose features are the maps of stage 5.
 
-Stages 1 to 5 stay as they are while `ngsan-photos` is trained, so they encode each photograph and its changed copies
-once, and every epoch begins at stage 6: half the time of a training from pixels. `hf-ngsan --import photos_tail` knows
-the model type; `photos_captioner.py` makes such models of captioners with a vision encoder, and these of them.
+Stages 1 to 5 are frozen while `ngsan-photos` is trained, so they encode each photograph and its augmented copies once,
+and every epoch starts at stage 6, in half the time of a training from pixels. `hf-ngsan --import photos_tail` registers
+the model type; `photos_captioner.py` converts captioners with a vision encoder to it and back.
 """
 
 import copy
@@ -37,7 +37,7 @@ class TailConfig(NGSANConfig):
 
 
 class Tail(nn.Module):
-    """The last stages of the backbone, with the statistics of their normalization as they are."""
+    """The last stages of the backbone, with frozen statistics of batch normalization."""
 
     is_vision_encoder = True  # it is trained with `training.vision_learning_rate`
 
@@ -56,7 +56,7 @@ class Tail(nn.Module):
         return self
 
     def forward(self, visual_features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Turns the cells `(B, 4 N, 120)` of stage 5 into cells `(B, N, 352)` and their boxes `(B, N, 4)`."""
+        """Converts the cells `(B, 4 N, 120)` of stage 5 to cells `(B, N, 352)` and their boxes `(B, N, 4)`."""
         side = round(visual_features.shape[1] ** 0.5)
         maps = visual_features.mT.unflatten(2, (side, side)).to(memory_format=torch.channels_last)
         for stage in self.stages.values():
@@ -105,8 +105,8 @@ register_model_type(TailConfig, "captioning")
 
 @torch.no_grad()
 def copy_captioner(captioner: Any, model: Any) -> None:
-    """Gives a model of this file all weights of a captioner with a vision encoder but those of its words, or, with the
-    two exchanged, a captioner those of such a model."""
+    """Copies all weights except those of words from a captioner with a vision encoder to a model of this file, or the
+    other way round."""
     whole, behind = (captioner, model) if isinstance(model, TailForConditionalGeneration) else (model, captioner)
     to_tail = behind is model
     parts = [(whole.model.vision.backbone.stages[name], behind.model.encoder.tail.stages[name]) for name in STAGES]

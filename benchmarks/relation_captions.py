@@ -1,12 +1,12 @@
-"""Where geometry helps captioners of regions: photographs whose captions have relation words against others, and the
-share of captions that change when two detected objects exchange their boxes.
+"""Effect of geometry on captioners of regions: for photographs whose captions have relation words and for others, and
+the share of captions that change when two detected objects exchange their boxes.
 
     hf-ngsan reproduce ngsan --table 6 --data features:REGIONS --scale small --output runs/regions
     python benchmarks/relation_captions.py --runs runs/regions --data features:REGIONS
 
-It reads the captions of `reproduce`. A photograph is one of relations if at least `--captions` of its references have
-such a word. An effect is the mean difference in CIDEr-D times 100 from SAN over photographs, of seeds' means, with the
-95% interval of a paired bootstrap.
+The script reads the captions of `reproduce`. A photograph shows a relation if at least `--captions` of its references
+have such a word. An effect is the difference in CIDEr-D times 100 from SAN, averaged over seeds and photographs, with
+the 95% interval of a paired bootstrap.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def exchanged(folder: Path, rows) -> str:
-    """Returns the share of captions that change when the two surest objects of different classes exchange boxes."""
+    """Returns the share of captions that change when the best two objects of different classes exchange boxes."""
     model, processor = load_captioner(folder)
     before, after = [], []
     for row in map(dict, rows):

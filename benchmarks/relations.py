@@ -1,15 +1,14 @@
-"""Captioners of relations of detected objects: trained with several seeds, tested on other photographs, by groups of
-relations, after exchanges of boxes, and on statements that people judged.
+"""Trains captioners of relations of detected objects with several seeds, and tests them on other photographs, by groups
+of relations, after exchanges of boxes, and on statements that people judged.
 
     python benchmarks/relations_features.py --data DATA --output features
     python benchmarks/relations.py --features features --seeds 0 1 2
 
-Runs that are finished are skipped. `--kinds reduced` trains captioners of scenes further, on few
-dimensions of the features. `--kinds scenes` trains nothing: it asks the packaged captioners of synthetic scenes
-about the same boxes, with a colour and a shape drawn for each object in place of its appearance. An effect is the mean
-difference from SAN over photographs, of seeds' means, with the 95% interval of a paired bootstrap. "classes" answers
-what the training captions say of two classes most often; "boxes" answers judged statements from the boxes alone, and
-bounds what a captioner can.
+Finished runs are skipped. `--kinds reduced` trains captioners of scenes further, on few dimensions of the features.
+`--kinds scenes` trains nothing: it tests the packaged captioners of synthetic scenes on the same boxes, with a random
+colour and shape for each object instead of its appearance. An effect is the difference from SAN, averaged over seeds
+and photographs, with the 95% interval of a paired bootstrap. "classes" gives the most frequent answer for two classes
+in the training captions. "boxes" answers judged statements only from the boxes, and is an upper bound for captioners.
 """
 
 import argparse
@@ -42,7 +41,7 @@ MODELS = {
 OF_SCENES = {"SAN": "san-scenes", "NG-SAN": "ngsan-scenes", "NG-SAN signed": "ngsan-signed-scenes"}
 KINDS = ("crops", "pooled", "reduced", "scenes")
 GROUPS = (SYMMETRIC, DIRECTIONAL)
-RELATIONS = {  # of judged statements, by ours; a - says that subject and object change places
+RELATIONS = {  # relation of this package -> relations of judged statements; "-" exchanges subject and object
     "left of": ("at the left side of", "left of"),
     "right of": ("at the right side of", "right of"),
     "above": ("above", "over"),
@@ -53,7 +52,7 @@ RELATIONS = {  # of judged statements, by ours; a - says that subject and object
     "inside": ("in", "inside", "within", "enclosed by", "-contains", "-surrounding"),
 }
 OURS = {name.removeprefix("-"): (ours, name[0] == "-") for ours, names in RELATIONS.items() for name in names}
-Scores = dict[tuple[str, str], np.ndarray]  # by measure and group or relation: (items,), nan where there is none
+Scores = dict[tuple[str, str], np.ndarray]  # (measure, group or relation) -> (items,), nan for missing values
 
 
 def main() -> None:
@@ -63,7 +62,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=[*MODELS], choices=MODELS)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--no-training", action="store_true", help="score the runs that are there")
+    parser.add_argument("--no-training", action="store_true", help="score existing runs")
     parser.add_argument("changes", nargs="*", metavar="key=value", help="changes of the training config")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -90,7 +89,7 @@ def main() -> None:
 def train(features: Path, folder: Path, name: str, seed: int, changes: Sequence[str]) -> None:
     data = f"data.spec=relations:{features},exchanged=true"
     command = ["train", "--config", "ngsan/relations", data, *MODELS[name], *changes, f"training.seed={seed}"]
-    if features.name == "reduced":  # from a captioner of scenes, with the words of the objects
+    if features.name == "reduced":  # starts from a captioner of scenes, with the words of the objects
         command += [f"model.init_from={OF_SCENES[name]}", "data.new_words=1"]
     if hf_ngsan_command([*command, "training.tracker=null", f"training.output_dir={folder}", "--resume"]):
         raise SystemExit(1)
@@ -123,7 +122,7 @@ def scores_of(model_name: Any, rows: Sequence[dict], judged: Sequence[dict], of_
 
 
 def coded(names: list[str], _: np.ndarray, boxes: np.ndarray, statement: Statement, random: Any) -> tuple:
-    """Returns features, boxes and statement of a scene in which the objects of a statement, and four more at most, are
+    """Returns features, boxes and statement of a scene in which the objects of a statement, and up to four others, are
     coloured shapes."""
     pair = [names.index(statement.subject), names.index(statement.other)]
     chosen = pair + [place for place, name in enumerate(names) if name not in (statement.subject, statement.other)][:4]
@@ -164,7 +163,7 @@ def asked(rows: Sequence[dict]) -> list[tuple]:
 
 
 def exchanged(rows: Sequence[dict]) -> list[tuple]:
-    """The same after two objects have exchanged boxes, with the relation that is then true."""
+    """Returns the same after two objects have exchanged boxes, with the relation that is then true."""
     questions = []
     for place, row in enumerate(rows):
         for swap in relation_swaps(row):
@@ -184,7 +183,7 @@ def per_photograph(count: int, questions: Sequence[tuple], answers: Sequence[flo
 
 
 def prior(features: Path, rows: Sequence[dict]) -> dict[str, np.ndarray]:
-    """Answers as most training captions of the two classes do, or of the subject, or of the family."""
+    """Gives the most frequent answer of the training captions for the two classes, the subject, or the family."""
     counts: defaultdict[tuple, Counter] = defaultdict(Counter)
     for captions in load_data(f"relations:{features}", "train")["captions"]:
         for statement in map(Statement.of_caption, captions):
@@ -206,7 +205,7 @@ def keys_of(statement: Any) -> list[tuple]:
 
 
 def judged_statements(features: Path) -> list[dict]:
-    """Returns the judged statements that have a relation of ours, about two classes that were found."""
+    """Returns the judged statements with a relation of this package, about two detected classes."""
     judged = []
     for row in with_arrays(load_from_disk(str(features))["statements"]):
         names = list(row["objects"])
@@ -223,7 +222,7 @@ def judged_statements(features: Path) -> list[dict]:
 
 
 def by_relation(judged: Sequence[dict], answers: Sequence[bool]) -> Scores:
-    """Returns for each relation, and all, whether the answers to the statements are those of people."""
+    """Returns for each relation, and for all, whether the answers to the statements agree with people."""
     agrees = np.array([bool(answer) == one["label"] for answer, one in zip(answers, judged, strict=True)], dtype=float)
     relations = np.array([one["statement"].relation for one in judged])
     groups = np.array([FAMILY_OF[relation].group for relation in relations])
@@ -235,7 +234,7 @@ def by_relation(judged: Sequence[dict], answers: Sequence[bool]) -> Scores:
 
 
 def by_boxes(judged: Sequence[dict]) -> Scores:
-    """Answers from the surest boxes of both classes: by signs of directions, and the nearer answer of the others."""
+    """Answers from the best boxes of both classes: by the signs of directions, or else the nearer answer."""
     answers = []
     for one in judged:
         statement, names = one["statement"], list(one["objects"])
@@ -257,7 +256,7 @@ def by_boxes(judged: Sequence[dict]) -> Scores:
 
 
 def report(key: tuple[str, str], found: dict[str, list[np.ndarray]]) -> None:
-    """Prints mean and deviation over seeds of each model, the number of items, and the effects against SAN."""
+    """Prints the mean and deviation over seeds of each model, the number of items, and effects compared to SAN."""
     for name, seeds in found.items():
         if not seeds:
             continue
@@ -279,7 +278,7 @@ def report(key: tuple[str, str], found: dict[str, list[np.ndarray]]) -> None:
 
 
 def wilson(share: float, number: int, z: float = 1.96) -> tuple[float, float]:
-    """Returns the 95% interval of a share of few items, in percent (Wilson 1927)."""
+    """Returns the 95% interval of a share of few items in percent (Wilson 1927)."""
     middle = (share + z**2 / (2 * number)) / (1 + z**2 / number)
     half = z / (1 + z**2 / number) * (share * (1 - share) / number + z**2 / (4 * number**2)) ** 0.5
     return 100 * (middle - half), 100 * (middle + half)

@@ -1,12 +1,12 @@
-"""Features of detected objects for the dataset `relations:DIR`: each object cropped and encoded alone, and each pooled
-from the feature map of the whole photograph, whose cells know of their place.
+"""Features of detected objects for the dataset `relations:DIR`: crops of objects, encoded separately, and features
+pooled from the map of the whole photograph, whose cells encode their position.
 
     python benchmarks/relations_features.py --data DATA --output features    # features/crops, pooled and reduced
 
 DATA has the folders `flickr8k`, `general_photos`, `coco_more` and `spatial_statements`, with photographs as Parquet
-files, and `detections`, COCO annotations with a score. Photographs with judged statements are never among
-those for training. Their objects have a score of 0.5 or are the surest ones that a statement names; all others have a
-score of 0.5, in photographs with objects of two classes.
+files, and `detections`, COCO annotations with a score. Photographs with judged statements are never used
+for training. Their objects have a score of 0.5, or are the best ones named by a statement. The objects of all other
+photographs have a score of 0.5 and belong to at least two classes.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="DATA", help="folder of the photographs")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
-    parser.add_argument("--limit", type=int, metavar="N", help="photographs of each split (all)")
+    parser.add_argument("--limit", type=int, metavar="N", help="maximum number of photographs of each split (all)")
     options = parser.parse_args()
     encoders = {"crops": load_vision(BACKBONE, image_size=CROP_SIZE), "pooled": load_vision(BACKBONE)}
     judged = {row["image_id"] for row in photographs(options.data / "spatial_statements", "")}
@@ -75,8 +75,8 @@ def main() -> None:
 
 
 def reduced(crops: dict[str, Dataset]) -> dict[str, Dataset]:
-    """Returns the principal components of features of crops, in the dimension and of the length of those of scenes, so
-    that captioners of scenes can be trained further."""
+    """Returns the principal components of features of crops, with the dimension and length of features of scenes, for
+    training captioners of scenes further."""
     vectors = np.concatenate([np.array(one, dtype=np.float32) for one in crops["train"]["visual_features"]])
     _, values, axes = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
     scale = LENGTH * len(vectors) ** 0.5 / values[:FEATURE_SIZE] / FEATURE_SIZE**0.5
@@ -96,7 +96,7 @@ def photographs(folder: Path, part: str) -> Iterator[dict[str, Any]]:
 
 
 def read_detections(file: Path) -> dict[int, list[dict]]:
-    """Returns the objects of each photograph, the surest first, with boxes as shares of its sides."""
+    """Returns the objects of each photograph in order of their scores, with boxes divided by width and height."""
     content = json.loads(file.read_text())
     names = {category["id"]: category["name"] for category in content["categories"]}
     sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
@@ -110,7 +110,7 @@ def read_detections(file: Path) -> dict[int, list[dict]]:
 
 
 def chosen(objects: list[dict], row: dict) -> list[dict]:
-    """Returns the objects of a photograph that are sure, or the surest ones that a judged statement names."""
+    """Returns the objects of a photograph with a high score, and the best ones named by a judged statement."""
     named = " ".join(row.get("statements") or ()).lower()
     kept, surest = [], set()
     for one in objects:
@@ -133,7 +133,7 @@ def encode(encoders: dict[str, Any], image: dict, objects: list[dict]) -> dict[s
         model, processor = encoders["pooled"]
         whole = model(**processor(images=[picture], return_tensors="pt"), visual_boxes=torch.from_numpy(boxes)[None])
     found = {"crops": alone.numpy(), "pooled": whole.visual_features[0].numpy()}
-    # All have the length of those of scenes: with larger ones attention is saturated before geometry is learnt.
+    # All have the length of features of scenes: larger ones saturate attention before geometry is learned.
     return {name: LENGTH * own / np.linalg.norm(own, axis=1, keepdims=True) for name, own in found.items()}
 
 

@@ -1,7 +1,7 @@
-"""How fast retrieval ranks are by counting, against sorting every row and every column.
+"""Speed of retrieval ranks by counting, against sorting every row and every column.
 
-Both rank the same similarities (by default 5,000 images x 25,000 captions) in turn; a pair's ratio is what counts. The
-loop sorts with numpy's default argsort, the fastest one; equal similarities, which that sort leaves in any order, are
+Both rank the same similarities (by default 5,000 images x 25,000 captions) in turn; the result is the ratio of each
+pair. The loop sorts with numpy's default argsort, the fastest one. This sort is not stable, so equal similarities are
 ranked again with a stable sort when the ranks are compared.
 
     python benchmarks/retrieval_ranks.py --repeats 3
@@ -19,7 +19,7 @@ REQUIRED_RATIO = 50
 
 
 def ranks_by_sorting(similarity, caption_images, kind=None, rows=None, columns=None):
-    """Ranks as public code finds them: sort, then look for the right item."""
+    """Computes ranks as in public code: sorts, then searches for the right item."""
     rows = range(similarity.shape[0]) if rows is None else rows
     columns = range(similarity.shape[1]) if columns is None else columns
     image_to_text = np.zeros(len(rows), dtype=np.int64)
@@ -34,7 +34,7 @@ def ranks_by_sorting(similarity, caption_images, kind=None, rows=None, columns=N
 
 
 def count_differences(similarity, caption_images, ours, theirs):
-    """Ranks that differ once ties are broken in the same way."""
+    """Counts the ranks that differ after ties are broken in the same way."""
     rows, columns = (np.flatnonzero(a != b) for a, b in zip(ours, theirs, strict=True))
     stable = ranks_by_sorting(similarity, caption_images, "stable", rows, columns)
     return int((ours[0][rows] != stable[0]).sum() + (ours[1][columns] != stable[1]).sum())

@@ -1,8 +1,8 @@
-"""Peak memory of extraction, captioning and indexing of many images, and what each further image adds.
+"""Peak memory of extraction, captioning and indexing of many images, and the memory for each additional image.
 
-Commands with tiny models and random weights take folders of so many images of 8 x 8 pixels, so that what is measured is
-the lists: names, checksums, records, captions. Each command runs alone. The last line of a command is the slope between
-its smallest and largest folder.
+Commands with tiny models and random weights process folders of images of 8 x 8 pixels, so that lists of names,
+checksums, records and captions dominate the memory. Each command runs separately. The last line of a command is the
+slope between its smallest and largest folder.
 
     python benchmarks/rows_in_memory.py --rows 2000 20000
 """

@@ -1,16 +1,16 @@
-"""Why RSTNet's adaptive attention (AA) scores below its base on Flickr8k: captioners with one suspect removed each.
+"""Causes of the low score of RSTNet's adaptive attention (AA) on Flickr8k: captioners with one suspect removed each.
 
     hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite0 --output FEATURES
     hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite0 --output FEATURES
     python benchmarks/rstnet_adaptive_attention.py --features FEATURES
 
-Each row is a captioner with AA against the captioner without it that has the same layers, images and epochs, trained as
-in rstnet_flickr8k.py: CIDEr-D on the validation split, no epoch chosen by it, three beams, the 95% interval of the
-difference (paired bootstrap over images, seeds averaged). The rows of halves train the captioner on the first half of
-the photographs, and its language model on the captions of the same or of the other half, so that the second one has
-never seen the captions that the captioner learns. Also prints the weight of the language signal in the captions, how
-many captions differ, and the perplexity of the language models. A run that is finished is skipped, one that was stopped
-is resumed. Keys of the training configs can be changed behind the options: `training.epochs=1 data.limit=50`.
+Each row compares a captioner with AA to the captioner without it that has the same layers, images and epochs, trained
+as in rstnet_flickr8k.py: CIDEr-D on the validation split after the last epoch, with three beams, and the 95% interval
+of the difference (paired bootstrap over images, seeds averaged). In the rows of halves, the captioner is trained on the
+first half of the photographs, and its language model on the captions of the same half or of the other half, so that the
+latter is not trained on the captions of the captioner. Also prints the weight of the language signal in the captions,
+the number of different captions, and the perplexity of the language models. Finished runs are skipped, and stopped runs
+are resumed. Arguments `key=value` after the options change the training configs: `training.epochs=1 data.limit=50`.
 """
 
 import argparse
@@ -49,12 +49,12 @@ LANGUAGE_MODELS = {
     "first half": FIRST,
     "second half": SECOND,
 }
-"""Settings of their trainings."""
+"""Settings of their training."""
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A captioner with AA and what it is compared with.
+    """A captioner with AA and the captioner that it is compared with.
 
     Attributes:
         base: name of the captioner without AA.
@@ -93,12 +93,12 @@ PAIRS = (
     ("half of the words do not see the language signal", "+AA"),
     ("half the photographs, language model of these", "half the photographs, language model of the others"),
 )
-"""Captioners with AA that are compared with each other too."""
+"""Captioners with AA that are also compared with each other."""
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--features", required=True, metavar="DIR", help="that hf-ngsan extract wrote")
+    parser.add_argument("--features", required=True, metavar="DIR", help="features from hf-ngsan extract")
     parser.add_argument("--output", type=Path, default=Path("runs/adaptive_attention"), metavar="DIR")
     parser.add_argument("--rows", nargs="+", default=list(SUSPECTS), choices=SUSPECTS, metavar="ROW", help="(all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")

@@ -1,9 +1,9 @@
 """Beam search of RSTNet as released, at paper size with random weights, against a straightforward one.
 
-The straightforward search keeps the keys and values of words, as the release does. At each step it computes the keys
-and values of the grid again for every beam, and runs BERT over all words so far, each alone at position 0, as the
-release feeds it. Both encode the grids alike and find the same captions; they take turns, and a round's ratio is what
-counts. That of processor time is told too: other work on the machine disturbs it less.
+The straightforward search caches the keys and values of words, as in the release. At each step, it computes the keys
+and values of the grid again for every beam, and runs BERT on all words so far, each as a separate input at position 0,
+as in the release. Both encode the grids in the same way and return the same captions; they take turns, and the result
+is the ratio of each round. The ratio of processor time is also printed, because it is more robust to other load.
 
     python benchmarks/rstnet_decoding.py
     python benchmarks/rstnet_decoding.py --images 50 --rounds 3
@@ -25,7 +25,7 @@ REQUIRED_RATIO = 5
 
 
 class StraightforwardSearch:
-    """Beam search, written down step by step, with the weights of a captioner."""
+    """Straightforward beam search with the weights of a captioner."""
 
     def __init__(self, model: RSTNetForConditionalGeneration, beams: int, steps: int) -> None:
         self.model, self.beams, self.steps = model, beams, steps
@@ -39,7 +39,7 @@ class StraightforwardSearch:
         placed = memory + grid_positions(*config.grid_size, config.hidden_size)
         words = torch.full((images, self.beams, 1), config.decoder_start_token_id)
         scores = torch.zeros(images, self.beams)
-        scores[:, 1:] = -float("inf")  # all beams begin alike
+        scores[:, 1:] = -float("inf")  # all beams are equal at the start
         kept: list[torch.Tensor] = [torch.zeros(2, len(memory), 0, config.hidden_size) for _ in self.decoder.layers]
         for _ in range(self.steps):
             finished = (words[..., 1:] == config.eos_token_id).any(-1)
@@ -56,7 +56,7 @@ class StraightforwardSearch:
     def next_word(
         self, words: torch.Tensor, placed: torch.Tensor, memory: torch.Tensor, kept: list[torch.Tensor]
     ) -> torch.Tensor:
-        """Returns log-probabilities `(beams, vocabulary)` behind words `(beams, length)`; adds to what is kept."""
+        """Returns log-probabilities `(beams, vocabulary)` after words `(beams, length)`; extends the cache."""
         real = (words != self.config.pad_token_id).float()
         signal = self.language_signal(words, real)[:, -1:]
         last = real[:, -1:, None]
@@ -76,7 +76,7 @@ class StraightforwardSearch:
         return self.model.lm_head(states[:, 0]).log_softmax(-1)
 
     def language_signal(self, words: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        """Returns what the language model says of words `(beams, length)`, `(beams, length, hidden_size)`."""
+        """Returns the language signal `(beams, length, hidden_size)` for words `(beams, length)`."""
         module = self.decoder.language_model
         encoded = module.text_encoder(words.reshape(-1, 1)).last_hidden_state.reshape(*words.shape, -1)
         states = module.projection(encoded) + self.positions(module, words, real)
@@ -98,7 +98,7 @@ class StraightforwardSearch:
         value: torch.Tensor,
         visible: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Returns the output of attention whose keys and values are projected already."""
+        """Returns the output of attention for projected keys and values."""
 
         def heads(projected: torch.Tensor) -> torch.Tensor:
             return projected.unflatten(-1, (self.config.num_attention_heads, -1)).transpose(1, 2)
@@ -117,7 +117,7 @@ class StraightforwardSearch:
 
 
 def make_captioner(sizes: argparse.Namespace) -> RSTNetForConditionalGeneration:
-    """Returns a captioner of the paper's size as released, around BERT-base."""
+    """Returns a captioner of the paper's size as released, with BERT-base."""
     torch.manual_seed(0)
     fields = {"hidden_size": sizes.hidden_size, "intermediate_size": 4 * sizes.hidden_size}
     bert = {"model_type": "bert", "num_hidden_layers": sizes.bert_layers}
@@ -135,7 +135,7 @@ def seconds(work: Callable[[], torch.Tensor]) -> tuple[float, float, torch.Tenso
 
 
 def same_captions(one: torch.Tensor, other: torch.Tensor, end: int) -> bool:
-    """Tells whether captions are the same up to their end tokens."""
+    """Returns whether captions are the same up to their end tokens."""
 
     def ended(words: list[int]) -> list[int]:
         return words[: words.index(end)] if end in words else words

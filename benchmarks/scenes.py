@@ -3,8 +3,8 @@
     python benchmarks/scenes.py
     python benchmarks/scenes.py --variants SAN NG-SAN "NG-SAN signed" --checkpoints checkpoints  # the packaged ones
 
-A seed is that of the scenes and of the weights. Each run is a process with one CPU thread. A run that is finished is
-skipped, one that was stopped is resumed, so the command can be repeated.
+A seed determines scenes and weights. Each run is a process with one CPU thread. Finished runs are
+skipped, and stopped runs are resumed.
 """
 
 import argparse
@@ -36,7 +36,7 @@ VARIANTS = {
     "NG-SAN signed": ("ngsan/scenes", {"geometry_features": "signed"}),
     "from pixels": ("spatial_captioner/scenes", {}),
 }
-"""The packaged training config of each model, and changes to its section `model`."""
+"""Packaged training config of each model, and changes to its section `model`."""
 COLUMNS = {
     "CIDEr-D": ("cider_d", "{:.2f}"),
     "BLEU-4": ("bleu_4", "{:.3f}"),
@@ -93,12 +93,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     options = parser.parse_args()
     if options.checkpoints and PACKAGED_SEED not in options.seeds:
-        parser.error(f"--checkpoints packages the captioners of seed {PACKAGED_SEED}; give it among --seeds")
+        parser.error(f"--checkpoints packages the captioners of seed {PACKAGED_SEED}; include it in --seeds")
     return options
 
 
 def score(variant: str, seed: int, output: Path) -> dict[str, float]:
-    """Returns scores of one run on the test scenes, read if they are there, else trained for and measured."""
+    """Returns scores of one run on the test scenes, after training and evaluating it if necessary."""
     name, changes = VARIANTS[variant]
     packaged = load_training_config(name)
     sections = packaged.to_dict()
@@ -143,7 +143,7 @@ def spread(values: list[float], form: str) -> str:
 
 
 def write_checkpoint(variant: str, scores: dict[int, dict[str, float]], options: argparse.Namespace) -> None:
-    """Writes a packaged captioner, that of seed 0, with a card that has the scores of all seeds."""
+    """Writes a packaged captioner, the one with seed 0, with a card that has the scores of all seeds."""
     name = CAPTIONERS_OF_SCENES[variant]
     run = options.output / f"{folder_name(variant)}-{PACKAGED_SEED}"
     model, processor = load_captioner(run)
@@ -177,7 +177,7 @@ def write_checkpoint(variant: str, scores: dict[int, dict[str, float]], options:
 
 def main():
     options = parse_arguments()
-    # the first seed of every variant comes first, so that an unfinished queue already compares all
+    # The first seed of every variant comes first, so that an unfinished queue already compares all variants.
     queue = [(variant, seed) for seed in options.seeds for variant in options.variants]
     scores = {variant: [] for variant in options.variants}
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:

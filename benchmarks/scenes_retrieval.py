@@ -2,10 +2,10 @@
 
     python benchmarks/scenes_retrieval.py
 
-A text joins the five statements about a scene, as one alone is true of many scenes: a perfect model that sees one
-statement finds its scene first in about one of eight cases, which this script counts, too. A seed is that of scenes and
-weights. A run that is finished is skipped, one that was stopped is resumed. Keys of the training config can be changed
-behind the options.
+A text has the five statements about a scene, because one statement is true of many scenes: with one statement, a
+perfect model ranks the right scene first in about one of eight cases, which this script also computes. A seed
+determines scenes and weights. Finished runs are skipped, and stopped runs are resumed. Arguments `key=value` after the
+options change the training config.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def scores(options: argparse.Namespace, seed: int) -> dict[str, float]:
-    """Returns the scores of one run on its test scenes: read if they are there, else trained for and measured."""
+    """Returns the scores of one run on its test scenes, after training and evaluating it if necessary."""
     run = options.output / f"mhsan-{seed}"
     spec = load_training_config(find_config(CONFIG), options.overrides).data.spec.replace("seed=0", f"seed={seed}")
     if not (run / "test_scores.json").exists():
@@ -55,9 +55,9 @@ def scores(options: argparse.Namespace, seed: int) -> dict[str, float]:
 
 
 def best_possible(spec: str, statements: int) -> float:
-    """Returns the recall@1 in percent of a model that knows what is true of each scene, given the first statements.
+    """Returns the recall@1 in percent of a perfect model, from the first `statements` of each text.
 
-    Where several scenes fit a text it finds the right one first by chance.
+    If several scenes match a text, it ranks the right one first by chance.
     """
     rows = [dict(row) for row in load_data(spec, "test").select_columns(["captions", "objects", "visual_boxes"])]
     facts = [facts_of(row) for row in rows]

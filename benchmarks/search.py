@@ -1,13 +1,13 @@
-"""How fast, how complete and how large search is, and how fast the evaluation of retrieval, once embeddings exist.
+"""Speed, recall and memory of search, and speed of the evaluation of retrieval, for existing embeddings.
 
     python benchmarks/search.py --threads 2                                # exact, 100,000 x 1024; evaluation
     python benchmarks/search.py --threads 1 --vectors 10000 --dimension 256 --backends exact milvus --pairs 0
 
-Search: one query at a time in an index of memory-mapped float16 embeddings, each backend in a process of its own; the
+Search: one query at a time in an index of memory-mapped float16 embeddings, each backend in a separate process; the
 hits of each are compared with the exact ones. `milvus` is Milvus Lite in a temporary file. Evaluation: similarities of
 5,000 images and 25,000 captions, and the ranks of all right answers. Embeddings are clusters of unit vectors with
-noise, as of a model; with `--like INDEX` they are those of a model, repeated with noise and, if need be, projected at
-random to the dimension. Queries are further ones of their kind.
+noise, similar to those of a model. With `--like INDEX`, they are those of the index, repeated with noise and, if
+necessary, projected randomly to the dimension. Queries are generated in the same way.
 """
 
 import argparse
@@ -26,16 +26,16 @@ import torch
 
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, open_backend
 from hf_ngsan.tasks import PairEmbeddings
-from hf_ngsan.tasks.retrieval_search import MAX_IMAGES_PER_SHARD
+from hf_ngsan.tasks.retrieval_indexing import MAX_IMAGES_PER_SHARD
 
 MOST_SECONDS_A_QUERY = 0.05
 MOST_SECONDS_OF_EVALUATION = 3
 LEAST_RECALL = 0.95
-"""Of approximate search: recall@10 of the exact hits."""
+"""Minimum recall@10 of the exact hits by approximate search."""
 TOP_K = 10
 CENTRES = 1000
 NOISE = 0.5
-"""Length of the noise, beside a vector of length 1."""
+"""Length of the noise relative to vectors of length 1."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -48,12 +48,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--queries", type=int, default=100, metavar="N", help="(%(default)s)")
     parser.add_argument("--pairs", type=int, default=5000, metavar="N", help="images of the evaluation (%(default)s)")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="(%(default)s)")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of the evaluation (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="repeats of the evaluation (%(default)s)")
     return parser.parse_args()
 
 
 def centres(options: argparse.Namespace, random: np.random.Generator) -> np.ndarray:
-    """Returns unit vectors around which others lie: those of an index, or random ones."""
+    """Returns unit vectors as cluster centres: those of an index, or random ones."""
     if options.like is None:
         vectors = random.standard_normal((CENTRES, options.dimension), dtype=np.float32)
     else:
@@ -64,7 +64,7 @@ def centres(options: argparse.Namespace, random: np.random.Generator) -> np.ndar
 
 
 def around(centres: np.ndarray, number: int, noise: float, random: np.random.Generator) -> np.ndarray:
-    """Returns unit vectors, each a centre with noise."""
+    """Returns unit vectors: centres with noise."""
     vectors = centres[random.integers(0, len(centres), number)]
     vectors += noise * vectors.shape[1] ** -0.5 * random.standard_normal(vectors.shape, dtype=np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -81,7 +81,7 @@ def write_index(
 
 
 def measure(folder: Path, spec: str, queries: np.ndarray, threads: int) -> dict:
-    """Returns seconds, hits and memory of one backend, of which a process knows no other."""
+    """Returns seconds, hits and memory of one backend; each process measures only one backend."""
     torch.set_num_threads(threads)
     backend = open_backend(IndexFolder.open(folder), spec)
     begin = time.perf_counter()
@@ -115,7 +115,7 @@ def in_a_process(function: Callable, *arguments: object) -> dict:
 
 def milliseconds(seconds: list[float]) -> str:
     found = 1000 * np.array(seconds)
-    return f"{statistics.median(found):9.2f} ms a query  ({found.min():.2f} to {found.max():.2f})"
+    return f"{statistics.median(found):9.2f} ms per query  ({found.min():.2f} to {found.max():.2f})"
 
 
 def search(vectors: int, options: argparse.Namespace) -> None:
@@ -134,12 +134,12 @@ def search(vectors: int, options: argparse.Namespace) -> None:
             wanted = f"   required for 100000 x 1024: at most {1000 * MOST_SECONDS_A_QUERY:.0f}"
             print(wanted if exact is found else "")
             print(
-                f"{'':<12}{found['own']:9.0f} MiB of its own, {found['mapped']:.0f} MiB of mapped files and libraries; "
+                f"{'':<12}{found['own']:9.0f} MiB private, {found['mapped']:.0f} MiB of mapped files and libraries; "
                 f"{found['peak']:.0f} MiB at most"
             )
             if exact is not found:
                 hits = [len(own & of_exact) for own, of_exact in zip(found["hits"], exact["hits"], strict=True)]
-                print(f"{'':<12}{found['build']:9.0f} s to build, {vectors / found['build']:.0f} vectors a second")
+                print(f"{'':<12}{found['build']:9.0f} s to build, {vectors / found['build']:.0f} vectors per second")
                 print(
                     f"{'':<12}{sum(hits) / TOP_K / len(hits):9.3f} recall@{TOP_K} of {options.backends[0]}   "
                     f"required: at least {LEAST_RECALL}"

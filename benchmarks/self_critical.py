@@ -1,9 +1,9 @@
-"""A self-critical training step: the share of the rewards, and its time against sampling and one update alone.
+"""A self-critical training step: the share of the rewards, and its time against only sampling and an update.
 
-A step draws captions with random weights, rewards them with CIDEr-D on token ids and a function of their text (so that
-detokenization is part of it), watches one reference caption an image, and makes the update. "Alone" is drawing as many
-captions, one forward and backward pass over them and Adam. The two take turns in one process, and the ratio is taken
-pair by pair; on a CPU the time is processor time, which other work on the machine disturbs little.
+A step samples captions with random weights, rewards them with CIDEr-D on token ids and a function of their text (which
+includes detokenization), monitors one reference caption per image, and updates the weights. "Alone" is sampling as many
+captions, one forward and backward pass over them, and Adam. The two take turns in one process, and the result is the
+ratio of each pair; on a CPU, times are processor times, which are robust to other load on the machine.
 
     python benchmarks/self_critical.py
     python benchmarks/self_critical.py --images 10 --hidden-size 128 --layers 1 --pairs 5
@@ -28,7 +28,7 @@ from hf_ngsan.training.objectives.self_critical import SelfCriticalSettings
 REWARD_LIMIT, TIME_LIMIT = 0.05, 1.3
 TRAINING_IMAGES, REFERENCES, WORDS = 2000, 5, 10
 END_LOGIT = 7.0
-"""Added to the logit of the end token, so that random weights make captions of about ten words."""
+"""Added to the logit of the end token, so that random weights generate captions of about ten words."""
 
 
 class SelfCriticalStep:
@@ -130,12 +130,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=50)
     parser.add_argument("--samples", type=int, default=5, help="of each image")
     parser.add_argument("--regions", type=int, default=36)
-    parser.add_argument("--tokens", type=int, default=20, help="of the longest sample")
+    parser.add_argument("--tokens", type=int, default=20, help="maximum tokens of a sample (%(default)s)")
     parser.add_argument("--feature-size", type=int, default=2048)
     parser.add_argument("--hidden-size", type=int, default=512)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--vocabulary", type=int, default=9487)
-    parser.add_argument("--pairs", type=int, default=5, help="of timed steps, after one that is not timed")
+    parser.add_argument(
+        "--pairs", type=int, default=5, help="pairs of timed steps, after one that is not timed (%(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     return parser.parse_args()
@@ -160,7 +162,7 @@ def main():
             lengths.append(float(counts["words"] / counts["samples"]))
     ratios = [ours / theirs for ours, theirs in zip(whole, alone, strict=True)]
     print(
-        f"median of {sizes.pairs} pairs of steps (smallest to largest); {statistics.mean(lengths):.1f} words a sample"
+        f"median of {sizes.pairs} pairs of steps (smallest to largest); {statistics.mean(lengths):.1f} words per sample"
     )
     print(f"self-critical step      {describe(whole)} s")
     print(f"sampling + update alone {describe(alone)} s")

@@ -1,10 +1,10 @@
-"""What self-critical training adds to cross-entropy on COCO layouts: CIDEr-D on the test split over seeds, and a curve.
+"""Gain of self-critical training over cross-entropy on COCO layouts: CIDEr-D on the test split over seeds, and a curve.
 
-    hf-ngsan reproduce ngsan --table 6 --data coco-layout:DIR --only NG-SAN   # what it starts from, if not there
+    hf-ngsan reproduce ngsan --table 6 --data coco-layout:DIR --only NG-SAN   # the initial captioners, if missing
     python benchmarks/self_critical_runs.py --data DIR
 
-Each run is a process with one CPU thread. A run that is finished is skipped, one that was stopped is resumed. Keys of
-the config can be changed behind the options: `self_critical.baseline=greedy`.
+Each run is a process with one CPU thread. Finished runs are skipped, and stopped runs are resumed. Arguments
+`key=value` after the options change the config: `self_critical.baseline=greedy`.
 """
 
 import argparse
@@ -34,13 +34,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--config", default=CONFIG, metavar="FILE", help="config (coco_layout_self_critical.yaml)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
-    parser.add_argument("--figure", type=Path, metavar="FILE", help="of the curves (curve.png in the output folder)")
+    parser.add_argument(
+        "--figure", type=Path, metavar="FILE", help="figure of the curves (curve.png in the output folder)"
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
     return parser.parse_intermixed_args()
 
 
 def score(options: argparse.Namespace, seed: int) -> dict[str, dict[str, float]]:
-    """Returns test scores before and after: read if they are there, else trained for and measured."""
+    """Returns test scores before and after self-critical training, which runs if necessary."""
     before, after = options.start / f"ng-san-{seed}", options.output / f"ng-san-{seed}"
     data = f"coco-layout:{options.data}"
     if not (after / "test_scores.json").exists():
@@ -71,7 +73,7 @@ def table(results: list[dict]) -> str:
 
 
 def draw_curves(options: argparse.Namespace, path: Path):
-    """Draws validation CIDEr-D by epoch of both stages, and the reward of the samples, one line a seed."""
+    """Draws validation CIDEr-D by epoch of both stages, and the reward of the samples, with one line per seed."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 3.5), layout="constrained")

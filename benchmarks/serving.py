@@ -1,10 +1,9 @@
 """The server with 32 clients against `pipeline("image-to-text", batch_size=...)` on the same photos, in one process.
 
-Every client sends one JPEG file at a time and waits for its caption; the spatial captioner of pipeline_batches.py, with
-random weights, captions them, or the packaged captioner. Server and pipeline take turns, so that both meet the same
-machine. So do 8 clients and a lone one, whose median answers are compared: if all processors worked at their best for
-one image each, 8 clients would wait 8 / processors times as long. The program fails if a request is lost or a ratio is
-not reached.
+Every client sends one JPEG file at a time and waits for its caption, from the spatial captioner of pipeline_batches.py
+with random weights, or from the packaged captioner. Server and pipeline take turns under the same conditions. 8 clients
+and a single client also take turns, and their median response times are compared: with perfect use of all processors,
+8 clients would wait 8 / processors times as long. The program fails if a request is lost or a ratio is not reached.
 
     python benchmarks/serving.py
     python benchmarks/serving.py --packaged --engine onnx --requests 500
@@ -36,14 +35,14 @@ from hf_ngsan.serving.hosts import listen
 
 WANTED = 0.9
 FEW_CLIENTS, LONE = 8, 10
-"""Clients that are compared with one, and the requests of that one in each round."""
+"""Number of clients that are compared with one, and requests of the single client in each round."""
 MOST_WAITING = 1.5
-"""Times that the median answer to `FEW_CLIENTS` may take of a lone client's times `FEW_CLIENTS` / threads."""
+"""Maximum median response time of `FEW_CLIENTS`, relative to a single client's times `FEW_CLIENTS` / threads."""
 
 
 @contextmanager
 def running_server(pipe: CaptioningPipeline, batch_size: int, clients: int) -> Iterator[str]:
-    """Serves on a free port of this machine, in a thread; yields the URL."""
+    """Runs the server in a thread on a free port of this machine; yields the URL."""
     limits = ServingLimits(batch_size=batch_size, waiting=2 * clients, seconds=3600)
     with listen("127.0.0.1", 0) as listening:
         server = BoundedServer(create_app(pipe, limits), limits)
@@ -77,11 +76,11 @@ async def ask(url: str, photos: list[bytes], clients: int) -> tuple[float, list[
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--requests", type=int, default=2000, help="in all rounds together")
+    parser.add_argument("--requests", type=int, default=2000, help="requests in all rounds together (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--packaged", action="store_true", help="the packaged captioner, with three beams")
-    parser.add_argument("--engine", choices=ENGINES, default="torch", help="of the packaged captioner")
+    parser.add_argument("--packaged", action="store_true", help="use the packaged captioner with three beams")
+    parser.add_argument("--engine", choices=ENGINES, default="torch", help="engine of the packaged captioner")
     parser.add_argument("--vocabulary", type=int, default=9491)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
@@ -123,10 +122,10 @@ def main() -> int:
     quantiles = statistics.quantiles(latencies, n=100)
     print(f"latency: p50 {quantiles[49]:.2f} s, p99 {quantiles[98]:.2f} s; {lost} requests lost")
     reached, waited = statistics.median(ratios), statistics.median(waiting)
-    print(f"ratio: {reached:.2f}; wanted: at least {WANTED} and none lost")
+    print(f"ratio: {reached:.2f}; required: at least {WANTED} and none lost")
     print(
-        f"median answer to {FEW_CLIENTS} clients: {waited:.2f} times that to one x {FEW_CLIENTS} / "
-        f"{arguments.threads} threads; wanted: at most {MOST_WAITING}"
+        f"median response time of {FEW_CLIENTS} clients: {waited:.2f} times that of one x {FEW_CLIENTS} / "
+        f"{arguments.threads} threads; required: at most {MOST_WAITING}"
     )
     return 0 if reached >= WANTED and lost == 0 and waited <= MOST_WAITING else 1
 

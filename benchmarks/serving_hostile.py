@@ -1,11 +1,11 @@
-"""`hf-ngsan serve` with 1% hostile requests among ordinary ones: their latency beside that without, and memory.
+"""`hf-ngsan serve` with 1% hostile requests among ordinary ones: latency with and without these, and memory.
 
-In each round half of the ordinary requests are sent without hostile ones and half with, so that both meet the same
-machine. Ordinary requests send one to four photos of 60 x 80 to 1200 x 1600 pixels, as form or JSON. Hostile ones take
-turns: texts of 60,000 words, the largest cost that is allowed and more, photos of 88 million pixels once and thirty
-times, files whose parts overlap or that have thousands of scans, JSON of brackets, 100 connections with half a head or
-half a body. The program fails if an ordinary request is lost, if their 99th percentile is more than three times that
-without hostile ones, or if memory after any round is more than 1.05 times that after the first.
+In each round, half of the ordinary requests are sent without hostile requests and half with them, under the same
+conditions. Ordinary requests send one to four photos of 60 x 80 to 1200 x 1600 pixels, as form or JSON. Hostile
+requests take turns: texts of 60,000 words, the maximum cost and more, photos of 88 million pixels once and thirty
+times, files with overlapping parts or thousands of scans, JSON of brackets, 100 connections with half a header or half
+a body. The program fails if an ordinary request is lost, if their 99th percentile is more than three times that without
+hostile requests, or if memory after any round is more than 1.05 times that after the first.
 
     python benchmarks/serving_hostile.py
     python benchmarks/serving_hostile.py --requests 400 --rounds 1
@@ -37,7 +37,7 @@ from PIL import Image
 MOST_LATENCY, MOST_MEMORY = 3.0, 1.05
 HELD_SECONDS, CONNECTIONS = 20, 100
 SECONDS_IDLE = 3
-"""After which memory is looked at; an idle server has given back by then what its largest batch took."""
+"""Time before memory is measured; by then, an idle server has released the memory of its largest batch."""
 Send = Callable[[httpx.AsyncClient], Awaitable[httpx.Response | None]]
 
 
@@ -70,7 +70,7 @@ def of_bytes(content: bytes) -> Send:
 
 
 def held_open(sent: bytes) -> Send:
-    """Opens connections that send the beginning of a request and then nothing, until the server closes them."""
+    """Opens connections that send only the beginning of a request, until the server closes them."""
 
     async def hold(host: str, port: int) -> None:
         with contextlib.suppress(OSError, TimeoutError):
@@ -124,7 +124,7 @@ def ordinary(number: int) -> Send:
 
 
 async def ask(url: str, requests: list[tuple[bool, Send]], clients: int) -> tuple[list[float], int]:
-    """Returns latencies of ordinary requests and how many failed; the others are sent beside them, by no client."""
+    """Returns latencies and failures of ordinary requests; hostile requests are sent at the same time."""
     waiting, latencies, lost, aside = iter(requests), [], 0, []
     bounds = httpx.Limits(max_connections=None, max_keepalive_connections=clients)
 
@@ -175,10 +175,17 @@ def percentile_99(latencies: list[float]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="ngsan-photos")
-    parser.add_argument("--requests", type=int, default=2000, help="ordinary ones, in all rounds together")
+    parser.add_argument(
+        "--requests", type=int, default=2000, help="ordinary requests in all rounds together (%(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--share", type=float, default=0.01, help="of hostile requests, in the half that has some")
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.01,
+        help="share of hostile requests in the half with hostile requests (%(default)s)",
+    )
     arguments = parser.parse_args()
     half, kinds = arguments.requests // arguments.rounds // 2, hostile()
     numbers = itertools.count()
@@ -208,8 +215,8 @@ def main() -> int:
     latency, growth = percentile_99(among) / percentile_99(without), max(memory) / memory[0]
     print(
         f"p50 {statistics.median(without):.2f} and {statistics.median(among):.2f} s, p99 {percentile_99(without):.2f} "
-        f"and {percentile_99(among):.2f} s: ratio {latency:.2f}, wanted at most {MOST_LATENCY}; memory ratio "
-        f"{growth:.2f}, wanted at most {MOST_MEMORY}; {lost} of {2 * half * arguments.rounds} ordinary requests lost"
+        f"and {percentile_99(among):.2f} s: ratio {latency:.2f}, required at most {MOST_LATENCY}; memory ratio "
+        f"{growth:.2f}, required at most {MOST_MEMORY}; {lost} of {2 * half * arguments.rounds} ordinary requests lost"
     )
     return 0 if latency <= MOST_LATENCY and growth <= MOST_MEMORY and lost == 0 else 1
 

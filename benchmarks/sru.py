@@ -1,8 +1,8 @@
-"""How fast the SRU is, forward and backward, against a Python loop over time steps.
+"""Speed of the SRU, forward and backward, against a Python loop over time steps.
 
-The loop writes the equations down: each step multiplies its words with the weights and leaves the gradients to
-autograd. A second loop takes the products of all steps together, as ours does, and loops over the recurrence only.
-All three compute the same outputs and gradients from the same weights, in turn; a round's ratio is what counts.
+The loop follows the equations: each step multiplies its words with the weights, and autograd computes the gradients. A
+second loop computes the products of all steps at once, as this package does, and loops only over the recurrence. All
+three compute the same outputs and gradients from the same weights in turn; the result is the ratio of each round.
 
     python benchmarks/sru.py --threads 2 --repeats 5
 """
@@ -19,7 +19,7 @@ REQUIRED_RATIO = 2
 
 
 def looped(sru, words, products_together):
-    """Outputs of a unidirectional SRU with tanh, by a loop over time steps."""
+    """Returns the outputs of a unidirectional SRU with tanh, computed by a loop over time steps."""
     states = list(words.unbind(1))
     for layer in sru.layers:
         if products_together:
@@ -70,7 +70,7 @@ def main():
             results[name] = [outputs.detach(), *(parameter.grad for parameter in sru.parameters())]
 
     print(
-        f"{args.layers} layers, {args.hidden_size} wide, {args.captions} x {args.words} words, {args.threads} threads"
+        f"{args.layers} layers of size {args.hidden_size}, {args.captions} x {args.words} words, {args.threads} threads"
     )
     for name, seconds in times.items():
         print(f"{name:<22}{statistics.median(seconds):9.3f} s   ({min(seconds):.3f} to {max(seconds):.3f})")

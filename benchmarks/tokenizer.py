@@ -1,7 +1,7 @@
-"""How the time of `PTBTokenizer` grows with text that is made to be slow.
+"""Growth of the time of `PTBTokenizer` with the length of adversarial texts.
 
-A family is a text without natural ends: one word for ever, commas alone, a tag that never closes. The ratio of a family
-is the time of the longest text to that of the shortest, divided by the ratio of their lengths; 1 is linear.
+A family is a repeated text without sentence ends: one endless word, only commas, a tag that never closes. The ratio of
+a family is the time of the longest text relative to the shortest, divided by the ratio of their lengths; 1 is linear.
 
     python benchmarks/tokenizer.py
     python benchmarks/tokenizer.py --lengths 10000 1000000

@@ -1,8 +1,8 @@
-"""Where a training step of NG-SAN goes on a CPU: parts of the forward pass, the backward pass, the update.
+"""Time of the parts of a training step of NG-SAN on a CPU: parts of the forward pass, the backward pass, the update.
 
 The steps are those of teacher forcing: 10 images with 5 captions of 12 words each, in float32, on random features of
 the demo's size (scenes, 6 regions) or of the packaged captioner of photographs (121 cells of 352 channels). "Floor" is
-the time of the matrix products of its linear layers alone, forwards and backwards.
+the time of only the matrix products of the linear layers, forward and backward.
 
     python benchmarks/training_profile.py
     python benchmarks/training_profile.py --threads 2 --steps 50
@@ -43,7 +43,7 @@ MODELS = {
 
 
 def profile(sizes: dict, steps: int) -> tuple[dict[str, float], float]:
-    """Returns the median milliseconds of each part of a step, and of the matrix products alone."""
+    """Returns the median milliseconds of each part of a step, and of only the matrix products."""
     regions = sizes.pop("regions")
     torch.manual_seed(0)
     model = NGSANForConditionalGeneration(NGSANConfig(**sizes)).train()

@@ -1,4 +1,4 @@
-"""Runs of `hf-ngsan` for benchmarks that train: each a process with one CPU thread and a log, and their statistics."""
+"""Runs of `hf-ngsan` for benchmarks that train, each a process with one CPU thread and a log, and their statistics."""
 
 import os
 import statistics
@@ -13,7 +13,7 @@ from typing import Any
 def call(run: Path, *arguments: object) -> str:
     """Returns the output of an `hf-ngsan` command.
 
-    What it says on the way goes to a log next to the run's folder, and the CPU seconds that it took to `RUN.cpu`.
+    Its messages are written to a log next to the folder of the run, and its CPU seconds to `RUN.cpu`.
     """
     run.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "hf_ngsan.cli", *map(str, arguments)]
@@ -34,9 +34,9 @@ def call(run: Path, *arguments: object) -> str:
 def by_variant(
     run: Callable[[Any, int], Any], variants: Iterable[Any], seeds: Iterable[int], jobs: int
 ) -> dict[Any, list[Any]]:
-    """Returns what `run(variant, seed)` gives, a list over seeds for each variant; several run at a time.
+    """Returns a list over seeds of the results of `run(variant, seed)` for each variant; several run in parallel.
 
-    The first seed of every variant comes first, so that an unfinished queue already compares all.
+    The first seed of every variant comes first, so that an unfinished queue already compares all variants.
     """
     results: dict[Any, list[Any]] = {variant: [] for variant in variants}
     queue = [(variant, seed) for seed in seeds for variant in results]
@@ -48,7 +48,7 @@ def by_variant(
 
 
 def cpu_minutes(run: Path, command: str = "train") -> float:
-    """Returns the CPU time that calls of a command have taken for a run, those that were stopped left out."""
+    """Returns the CPU time of the finished calls of a command for a run."""
     lines = map(str.split, run.with_suffix(".cpu").read_text().splitlines())
     return sum(float(seconds) for seconds, name in lines if name == command) / 60
 

@@ -1,7 +1,7 @@
 """A training step of the Transformer with normalized self-attention in its encoder against one without.
 
 A step is forward, backward and Adam in train mode on one batch of padded random sentences. Steps of the two models take
-turns in one process, and the ratio is taken pair by pair; on a CPU it is processor time.
+turns in one process, and the result is the ratio of each pair; on a CPU, times are processor times.
 
     python benchmarks/translation_step.py
     python benchmarks/translation_step.py --hidden-size 256 --layers 3 --intermediate-size 512 --pairs 30
@@ -38,12 +38,16 @@ def training_step(name: str, sizes: argparse.Namespace) -> TrainingStep:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sentences", type=int, default=32, help="of a batch")
-    parser.add_argument("--tokens", type=int, default=32, help="of the longest sentence; the shortest has half")
+    parser.add_argument(
+        "--tokens", type=int, default=32, help="tokens of the longest sentence; the shortest has half (%(default)s)"
+    )
     parser.add_argument("--hidden-size", type=int, default=512)
     parser.add_argument("--intermediate-size", type=int, default=2048)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--vocabulary", type=int, default=8000)
-    parser.add_argument("--pairs", type=int, default=9, help="of timed steps, after one that is not timed")
+    parser.add_argument(
+        "--pairs", type=int, default=9, help="pairs of timed steps, after one that is not timed (%(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     return parser.parse_args()

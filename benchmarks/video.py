@@ -1,8 +1,8 @@
-"""The one-layer video captioner of table 7, with and without NSA: parameters, training steps, captions a second.
+"""The one-layer video captioner of table 7, with and without NSA: parameters, training steps, captions per second.
 
 A step is forward, backward and Adam in train mode on a batch of videos with ten captions each. Steps of the two models
-take turns in one process, and the ratio is taken pair by pair; times are processor time. Captions are decoded greedily
-to their full length by models with random weights.
+take turns in one process, and the result is the ratio of each pair; times are processor time. Captions are decoded
+greedily to their full length by models with random weights.
 
     python benchmarks/video.py
     python benchmarks/video.py --videos 10 --pairs 20
@@ -54,10 +54,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--videos", type=int, default=50, help="of a batch")
     parser.add_argument("--captions", type=int, default=10, help="of each video")
     parser.add_argument("--frames", type=int, default=32, help="of each video")
-    parser.add_argument("--words", type=int, default=17, help="of each caption, with its end")
+    parser.add_argument("--words", type=int, default=17, help="words of each caption, including its end")
     parser.add_argument("--feature-size", type=int, default=1024)
     parser.add_argument("--vocabulary", type=int, default=10_000)
-    parser.add_argument("--pairs", type=int, default=7, help="of timed steps, after one that is not timed")
+    parser.add_argument(
+        "--pairs", type=int, default=7, help="pairs of timed steps, after one that is not timed (%(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
 
@@ -71,8 +73,8 @@ def main() -> None:
     print(f"medians of {sizes.pairs} (smallest to largest), {sizes.threads} CPU thread(s)")
     for name, step in steps.items():
         print(f"{name:<12}{step.model.num_parameters():>12,} parameters")
-        print(f"{'':<12}{describe(seconds[name])} s a step of {sizes.videos} videos, {sizes.captions} captions each")
-        print(f"{'':<12}{describe(speeds[name])} captions a second")
+        print(f"{'':<12}{describe(seconds[name])} s per step of {sizes.videos} videos, {sizes.captions} captions each")
+        print(f"{'':<12}{describe(speeds[name])} captions per second")
     print(f"{'step, ratio':<12}{describe(ratios(seconds))}")
 
 

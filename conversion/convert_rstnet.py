@@ -1,14 +1,14 @@
-"""Convert a captioner of the authors' RSTNet (Zhang et al. 2021) into a checkpoint that transformers loads.
+"""Convert a captioner of the authors' RSTNet (Zhang et al. 2021) into a checkpoint for transformers.
 
     python conversion/convert_rstnet.py --captioner rstnet_last.pth --language-model language_last.pth \\
         --vocab vocab.pkl --output rstnet
 
-`AutoModelForImageTextToText` and `AutoProcessor` load the folder. The captioner's language model is the copy in its own
-checkpoint, whose weights are not those of the language model's checkpoint: its training draws them anew. The latter
-becomes a checkpoint of its own, in the folder `language_model` there. Sizes are read off the weights, but for the
-number of BERT's attention heads: it is what --text-encoder-heads says, or `bert.num_attention_heads` in a file
-`config.json` beside the captioner's checkpoint, or one for each 64 channels where there are 768 or more, as in
-BERT-base, or else the captioner's.
+`AutoModelForImageTextToText` and `AutoProcessor` load the folder. The language model of the captioner is the copy in
+the captioner's checkpoint, which differs from the language model's checkpoint, because its training starts from new
+weights. The latter becomes a separate checkpoint in the subfolder `language_model`. Sizes are read from the weights,
+except the number of BERT's attention heads. This is --text-encoder-heads, or `bert.num_attention_heads` in a file
+`config.json` next to the captioner's checkpoint, or one head per 64 channels for 768 or more channels, as in BERT-base,
+or the number of the captioner.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 LEFT_OUT = r"(.*\.)?(running_\w+|embeddings\.position_ids|pooler\.dense\.\w+)$"
-"""State of decoding, a counter that BERT makes itself, and its pooling layer, which nothing reads."""
+"""State of decoding, a counter that BERT creates, and its pooling layer, which is unused."""
 HEAD = re.compile(r"encoder\.WGs\.(\d+)\.(weight|bias)$")
 HEADS = "encoder.WGs.{}"
 LANGUAGE_MODEL = "decoder.language_model."
@@ -79,7 +79,7 @@ RENAMED_IN_LANGUAGE_MODEL = [
 
 
 class RecordedVocabulary:
-    """What a pickled vocabulary of the authors, or of torchtext, is read as."""
+    """Replacement for the classes in a pickled vocabulary of the authors or of torchtext."""
 
 
 def no_word() -> int:
@@ -102,11 +102,11 @@ CLASSES_OF_A_VOCABULARY = {
 
 
 class VocabularyUnpickler(pickle.Unpickler):
-    """Reads nothing but a vocabulary: no other class is imported, no function called."""
+    """Unpickles only a vocabulary; it imports no other classes and calls no functions."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in CLASSES_OF_A_VOCABULARY:
-            raise ConversionError(f"it names {module}.{name}, which is no part of a vocabulary")
+            raise ConversionError(f"it names {module}.{name}, which is not part of a vocabulary")
         return CLASSES_OF_A_VOCABULARY[module, name]
 
 
@@ -115,18 +115,18 @@ def load_words(path: str | Path) -> list[str]:
 
     Raises:
         OSError: the file cannot be read.
-        ConversionError: it is no vocabulary, names other classes, or lacks a special token.
+        ConversionError: it is not a vocabulary, names other classes, or lacks a special token.
     """
     with open(path, "rb") as file:
         try:
             vocabulary = VocabularyUnpickler(file).load()
-        except Exception as error:  # on bytes of another format pickle raises errors of all kinds
+        except Exception as error:  # pickle raises any kind of error for other formats
             raise ConversionError(
-                f"{path} is no pickled vocabulary of RSTNet ({error or type(error).__name__})."
+                f"{path} is not a pickled vocabulary of RSTNet ({error or type(error).__name__})."
             ) from error
     words = vocabulary.get("itos") if isinstance(vocabulary, dict) else getattr(vocabulary, "itos", None)
     if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
-        raise ConversionError(f"{path} is no pickled vocabulary of RSTNet: it has no list of words (itos).")
+        raise ConversionError(f"{path} is not a pickled vocabulary of RSTNet: it has no list of words (itos).")
     if len(set(words)) < len(words):
         twice = next(word for word, count in collections.Counter(words).items() if count > 1)
         raise ConversionError(f"{path} has the word {twice!r} twice.")
@@ -139,27 +139,27 @@ def load_words(path: str | Path) -> list[str]:
 def size(weights: dict[str, torch.Tensor], name: str, axis: int) -> int:
     """Returns the length of a matrix of a checkpoint along an axis."""
     if name not in weights:
-        raise ConversionError(f"The checkpoint lacks {name}; is it of RSTNet?")
+        raise ConversionError(f"The checkpoint lacks {name}; is it an RSTNet checkpoint?")
     if weights[name].ndim != 2:
         raise ConversionError(f"{name} has the shape {tuple(weights[name].shape)}; it must be a matrix.")
     return weights[name].shape[axis]
 
 
 def count(weights: dict[str, torch.Tensor], pattern: str) -> int:
-    """Returns how many layers have weights whose names begin with a pattern of their number."""
+    """Returns the number of layers; `pattern` matches the beginning of weight names up to the layer number."""
     numbers = {int(match[1]) for match in (re.match(pattern, name) for name in weights) if match}
     return max(numbers, default=-1) + 1
 
 
 def language_fields(weights: dict[str, torch.Tensor], heads: int, text_encoder_heads: int | None) -> dict[str, Any]:
-    """Returns fields of the configuration of a language model with these weights."""
+    """Returns the configuration fields of a language model from its weights."""
     bert = "language_model.embeddings.{}_embeddings.weight"
     channels = size(weights, bert.format("word"), 1)
     if text_encoder_heads is None:
         text_encoder_heads = channels // CHANNELS_OF_A_HEAD if channels >= CHANNELS_OF_BERT_BASE else heads
     if text_encoder_heads < 1 or channels % text_encoder_heads:
         raise ConversionError(
-            f"BERT's {channels} channels do not go into {text_encoder_heads} heads; give --text-encoder-heads."
+            f"BERT's {channels} channels are not a multiple of {text_encoder_heads} heads; set --text-encoder-heads."
         )
     return {
         "vocab_size": size(weights, "proj_to_vocab.weight", 0),
@@ -183,14 +183,14 @@ def language_fields(weights: dict[str, torch.Tensor], heads: int, text_encoder_h
 def captioner_config(
     weights: dict[str, torch.Tensor], tokens: dict[str, int], text_encoder_heads: int | None
 ) -> RSTNetConfig:
-    """Returns the configuration of a captioner with these weights.
+    """Returns the configuration of a captioner from its weights.
 
     Raises:
-        ConversionError: weights that tell a size are missing, or do not go together.
+        ConversionError: weights that define a size are missing or inconsistent.
     """
     heads = len({match[1] for match in map(HEAD.match, weights) if match})
     if not heads:
-        raise ConversionError("The checkpoint lacks encoder.WGs.0.weight; is it of RSTNet?")
+        raise ConversionError("The checkpoint lacks encoder.WGs.0.weight; is it an RSTNet checkpoint?")
     language_weights = {
         name.removeprefix(LANGUAGE_MODEL): weight for name, weight in weights.items() if name.startswith(LANGUAGE_MODEL)
     }
@@ -212,18 +212,18 @@ def captioner_config(
 def language_model_config(
     weights: dict[str, torch.Tensor], captioner: RSTNetConfig, text_encoder_heads: int | None
 ) -> RSTNetLanguageModelConfig:
-    """Returns the configuration of a language model with these weights: the captioner's, but for sizes.
+    """Returns the configuration of a language model from its weights; other fields are those of the captioner.
 
     Raises:
-        ConversionError: it is of another vocabulary or size than the captioner's.
+        ConversionError: its vocabulary or size differs from the captioner's.
     """
     parent: Any = captioner.language_model_config
     fields = language_fields(weights, captioner.num_attention_heads, text_encoder_heads)
     for name in ("vocab_size", "hidden_size"):
         if fields[name] != getattr(parent, name):
             raise ConversionError(
-                f"{name} of the language model's checkpoint is {fields[name]}, of the captioner's "
-                f"{getattr(parent, name)}; they do not belong together."
+                f"{name} is {fields[name]} in the checkpoint of the language model, but {getattr(parent, name)} in "
+                "that of the captioner; they do not belong together."
             )
     return RSTNetLanguageModelConfig.from_dict({**parent.to_dict(), **fields})
 
@@ -233,7 +233,7 @@ def theirs_in_language_model(ours: str) -> str:
 
 
 def theirs(ours: str) -> str:
-    """Returns the release's name of a weight of ours."""
+    """Returns the name in the release of a weight of this package."""
     ours_in_language_model = ours.removeprefix("model.decoder.language_model.")
     if ours_in_language_model != ours:
         return LANGUAGE_MODEL + theirs_in_language_model(ours_in_language_model)
@@ -249,7 +249,7 @@ def renamed(name: str, table: list[tuple[str, str]]) -> str:
 
 
 def joined_heads(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Puts the release's one projection a head, `encoder.WGs.0` and so on, together into one."""
+    """Combines the release's projections of heads, `encoder.WGs.0` and so on, into one."""
     heads: dict[str, dict[int, torch.Tensor]] = {"weight": {}, "bias": {}}
     others = {}
     for name, weight in weights.items():
@@ -269,7 +269,7 @@ def joined_heads(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def report(weights: dict[str, torch.Tensor], left_out: Sequence[str], file: str) -> list[str]:
-    """Returns a line for every key of a checkpoint: used, or left out."""
+    """Returns a line for every key of a checkpoint: used or left out."""
     left = set(left_out)
     return [f"{file}: {'left out' if name in left else 'used'}: {name}" for name in sorted(weights)]
 
@@ -277,13 +277,13 @@ def report(weights: dict[str, torch.Tensor], left_out: Sequence[str], file: str)
 def convert_captioner(
     weights: dict[str, torch.Tensor], words: list[str], text_encoder_heads: int | None = None
 ) -> tuple[RSTNetForConditionalGeneration, PreTrainedTokenizerFast, list[str]]:
-    """Turns a state dict of the release's captioner into a captioner and its tokenizer.
+    """Converts a state dict of the release's captioner to a captioner and its tokenizer.
 
     Returns:
         The captioner, the tokenizer, and the names of weights that were left out.
 
     Raises:
-        ConversionError: weights are missing, unknown or of a wrong shape, or the vocabulary is of another size.
+        ConversionError: weights are missing, unknown or of a wrong shape, or the vocabulary has another size.
     """
     tokens = {f"{name}_id": words.index(token) for name, token in SPECIAL_TOKENS.items() if name != "unk_token"}
     tokens["decoder_start_token_id"] = tokens["bos_token_id"]
@@ -309,15 +309,15 @@ def convert_captioner(
 
 
 def heads_beside(checkpoint: str | Path) -> int | None:
-    """Returns the number of BERT's attention heads that `config.json` beside a checkpoint gives, if it gives one.
+    """Returns the number of BERT's attention heads in `config.json` next to a checkpoint, if it is there.
 
     Raises:
-        ConversionError: what it gives is no such number.
+        ConversionError: the value is not a valid number of heads.
     """
     path = Path(checkpoint).parent / "config.json"
     try:
         number = json.loads(path.read_bytes())["bert"]["num_attention_heads"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a file of something else
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # another kind of file
         return None
     if type(number) is not int or number < 1:
         raise ConversionError(f"{path}: bert.num_attention_heads is {number!r}; it must be a whole number above 0.")
@@ -325,17 +325,17 @@ def heads_beside(checkpoint: str | Path) -> int | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
+    """Runs the command line: reads, converts, writes and reports; returns 0, or 2 after an error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--captioner", required=True, metavar="FILE.pth", help="checkpoint of the captioner")
-    parser.add_argument("--language-model", metavar="FILE.pth", help="checkpoint of the language model alone")
+    parser.add_argument("--language-model", metavar="FILE.pth", help="checkpoint of the separate language model")
     parser.add_argument("--vocab", required=True, metavar="FILE.pkl", help="pickled vocabulary")
     parser.add_argument("--text-encoder-heads", type=int, metavar="N", help="attention heads of BERT")
     return run_conversion(parser, arguments, convert_files)
 
 
 def convert_files(options: argparse.Namespace) -> str:
-    """Reads, converts and writes the checkpoints that the options name; returns the report."""
+    """Reads, converts and writes the checkpoints in the options; returns the report."""
     words = load_words(options.vocab)
     weights = load_state_dict(options.captioner)
     heads = options.text_encoder_heads or heads_beside(options.captioner)
@@ -361,7 +361,7 @@ def convert_files(options: argparse.Namespace) -> str:
     text_encoder = captioner.config.language_model_config.text_encoder_config
     lines.append(
         f"The captioner, {len(captioner.state_dict())} weights, is in {options.output}; its BERT has "
-        f"{text_encoder.num_attention_heads} attention heads (another number: --text-encoder-heads)."
+        f"{text_encoder.num_attention_heads} attention heads (change this with --text-encoder-heads)."
     )
     return "\n".join(lines)
 

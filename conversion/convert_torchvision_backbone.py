@@ -2,8 +2,8 @@
 
     python conversion/convert_torchvision_backbone.py --architecture vgg11 --checkpoint vgg11.pth --output vgg11
 
-VGG becomes the package's VGG, ResNeXt the package's ResNeXt, ResNet that of transformers. The classifier is left out.
-The folder has the preprocessing too: 224 x 224 pixels in RGB with ImageNet's mean and deviation.
+VGG and ResNeXt become those of this package, ResNet becomes that of transformers. The classifier is left out. The
+folder also contains the preprocessing: 224 x 224 pixels in RGB with ImageNet's mean and deviation.
 """
 
 import sys
@@ -35,10 +35,10 @@ PREPROCESSING = {
 
 
 def convert_weights(config: PreTrainedConfig, weights: dict[str, torch.Tensor]) -> Conversion:
-    """Turns a state dict of torchvision into a backbone of this configuration.
+    """Converts a state dict of torchvision to a backbone with this configuration.
 
     Raises:
-        ConversionError: the state dict is not of this architecture, or damaged.
+        ConversionError: the state dict is of another architecture or damaged.
     """
     if config.model_type == "ngsan_vgg":
         model_class, source_name = NGSANVGGBackbone, dict(vgg_names(config)).__getitem__
@@ -50,7 +50,7 @@ def convert_weights(config: PreTrainedConfig, weights: dict[str, torch.Tensor]) 
 
 
 def vgg_names(config: NGSANVGGConfig) -> Iterator[tuple[str, str]]:
-    """Pairs of our name and torchvision's, which counts convolutions, normalizations, ReLUs and poolings alike."""
+    """Yields names here and in torchvision, which numbers convolutions, normalizations, ReLUs and poolings."""
     position = 0
     for stage, depth in enumerate(config.depths, start=1):
         for layer in range(depth):
@@ -75,7 +75,7 @@ def resnext_source_name(ours: str) -> str:
 
 
 def resnet_source_name(ours: str) -> str:
-    """As for our ResNeXt, whose names are those of transformers' ResNet in other words."""
+    """Returns torchvision's name of a weight of transformers' ResNet."""
     if ours.startswith("embedder."):
         return resnext_source_name(f"stages.stem.{ours.removeprefix('embedder.')}")
     _, _, stage, _, block, *layer, kind, field = ours.split(".")

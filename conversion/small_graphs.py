@@ -1,10 +1,10 @@
-"""Make the graphs beside a packaged model small, without any loss, after `hf-ngsan export` has written them.
+"""Make the ONNX graphs of a packaged model small without loss, after `hf-ngsan export` has written them.
 
     hf-ngsan export --model checkpoints/ngsan-photos
     python conversion/small_graphs.py checkpoints/ngsan-photos checkpoints/mhsan-photos
 
-The weights are left out of the graphs, and read from the files of the model, and of the packages that its text encoder
-and its backbone are from, where their bytes were found: 0.6 MB in place of 29 for a captioner.
+The graphs leave out weights that occur byte for byte in the files of the model, or of the packages of its text encoder
+and backbone, and refer to these files: 0.6 MB instead of 29 for a captioner.
 """
 
 import json
@@ -22,14 +22,14 @@ from hf_ngsan.exporting.onnx_folder import FOLDER, GRAPHS, TEXT, WEIGHTS, place_
 from hf_ngsan.models.pretrained_weights import find_packaged_weights
 from hf_ngsan.models.text_encoders import find_text_encoder
 
-MIN_SIZE = 256  # of weights that are stored otherwise, in numbers
+MIN_SIZE = 256  # minimum number of values of weights that are left out
 ORDERS = {2: [(1, 0)], 4: [(2, 3, 1, 0), (2, 3, 0, 1)]}
-"""Of the axes of weights in files: linear layers of PyTorch, and convolutions, full and depthwise, of TensorFlow."""
-FOLDING_ERROR = 1e-6  # of the rounding of a product, as a share of the largest weight
+"""Orders of axes in files: linear layers of PyTorch, and full and depthwise convolutions of TensorFlow."""
+FOLDING_ERROR = 1e-6  # tolerance for rounding of a product, as a share of the largest weight
 
 
 def make_small(folder: Path) -> None:
-    """Rewrites the graphs in a model's folder, and their record."""
+    """Rewrites the graphs in a model's folder and their record."""
     graphs, packages = folder / FOLDER, list[Path]()
     model: Any = load_model(str(folder))[0]
     weights = {name: tensor.numpy() for name, tensor in model.float().state_dict().items()}
@@ -51,7 +51,7 @@ def fits_half(values: np.ndarray) -> bool:
 
 
 def unfolded(name: str, values: np.ndarray, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns the model's own weight and the factor of each channel whose product is a folded weight, if any."""
+    """Returns the model's weight and the factors of channels whose product is a folded weight, if there are any."""
     own = next((own for key, own in weights.items() if name.endswith(f".{key}")), None)
     if own is None or own.shape != values.shape:
         return None
@@ -66,10 +66,10 @@ def unfolded(name: str, values: np.ndarray, weights: Mapping[str, np.ndarray]) -
 def leave_weights_out(
     path: Path, weights: Mapping[str, np.ndarray], contents: Mapping[str, bytes]
 ) -> dict[str, tuple[str, str, int, tuple[int, ...]]]:
-    """Leaves weights that are in files out of a graph; returns file, type, offset and shape of each.
+    """Removes weights that are in files from a graph; returns the file, type, offset and shape of each.
 
-    The graph transposes and casts them, and multiplies those of a convolution with folded normalization by a factor for
-    each channel. The weights of a graph of texts become inputs, which it reads in part.
+    The graph transposes and casts weights, and multiplies those of a convolution with folded normalization by a factor
+    for each channel. Weights of a graph for texts become inputs, of which it reads a part.
     """
     graph, nodes, places = onnx.load(str(path)), [], {}
     for tensor in list(graph.graph.initializer):
@@ -107,7 +107,7 @@ def leave_weights_out(
     for node in reversed(nodes):
         graph.graph.node.insert(0, node)
     onnx.save(graph, str(path))
-    path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # the exporter's
+    path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # written by the exporter
     return places
 
 

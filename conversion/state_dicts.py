@@ -1,4 +1,4 @@
-"""What the conversion scripts share: reading strangers' checkpoints safely, renaming weights, writing a backbone."""
+"""Shared code of the conversion scripts: reads untrusted checkpoints safely, renames weights, writes backbones."""
 
 import argparse
 import re
@@ -27,44 +27,44 @@ RESNEXT_WEIGHT = re.compile(
 
 
 class ConversionError(ValueError):
-    """A checkpoint that is not what it was taken for; the message names the file or the weight."""
+    """Raised for a checkpoint of another kind; the message names the file or the weight."""
 
 
 def load_state_dict(path: str | Path) -> dict[str, torch.Tensor]:
     """Reads the weights of a `.pth` file without running code from it.
 
     Args:
-        path: a file written by `torch.save`, of a state dict or of a dict that has one as `"model"` (detectron2) or
-            `"state_dict"` (training scripts). Its values may be tensors or numpy arrays, and all its names may begin
-            with `module.` (`DistributedDataParallel`), which is taken off.
+        path: a file written by `torch.save`, with a state dict or a dict that contains one as `"model"` (detectron2) or
+            `"state_dict"` (training scripts). Its values may be tensors or numpy arrays. The prefix `module.` of
+            `DistributedDataParallel` is removed.
 
     Raises:
         OSError: the file cannot be read.
-        ConversionError: it holds something else than tensors and plain values.
+        ConversionError: it contains anything other than tensors and plain values.
     """
     path = Path(path)
     with open(path, "rb") as file:
         try:
             with torch.serialization.safe_globals([*numpy_classes(), argparse.Namespace]), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of pickles that torch did not write
+                warnings.simplefilter("ignore")  # about pickles that torch did not write
                 loaded = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # on bytes of another format torch raises errors of all kinds
+        except Exception as error:  # torch raises any kind of error for other formats
             raise ConversionError(
-                f"{path} is damaged, or no file of weights that can be read without running code from it "
-                f"({type(error).__name__}); give a .pth file of a state dict."
+                f"{path} is damaged, or cannot be read as weights without running code from it "
+                f"({type(error).__name__}); use a .pth file with a state dict."
             ) from error
     weights = loaded
     for wrapper in WRAPPERS:
         if isinstance(weights, dict) and isinstance(weights.get(wrapper), dict):
             weights = weights[wrapper]
     if not isinstance(weights, dict) or not weights:
-        raise ConversionError(f"{path} holds no state dict, a table from names to tensors.")
+        raise ConversionError(f"{path} does not contain a state dict, a table from names to tensors.")
     prefix = PARALLEL if all(str(name).startswith(PARALLEL) for name in weights) else ""
     return {str(name).removeprefix(prefix): as_tensor(value, name, path) for name, value in weights.items()}
 
 
 def numpy_classes() -> list:
-    """Returns what a pickled numpy array consists of, also under the names that numpy 1 gave it."""
+    """Returns the classes in a pickled numpy array, also with the names of numpy 1."""
     functions = [np.empty(0).__reduce__()[0], np.float32(0).__reduce__()[0]]
     numbers = {type(np.dtype(code)) for code in np.typecodes["AllInteger"] + np.typecodes["Float"] + "?"}
     old_names = [(function, f"numpy.core.multiarray.{function.__name__}") for function in functions]
@@ -86,13 +86,13 @@ def convert(
     source_name: Callable[[str], str],
     heads: str = "$^",
 ) -> tuple[PreTrainedModel, list[str]]:
-    """Builds a model and fill it with the weights of another code base.
+    """Builds a model and fills it with the weights of another code base.
 
     Args:
-        model_class, config: what to build.
+        model_class, config: class and configuration of the model.
         weights: the other code base's state dict.
-        source_name: from the name of a weight of ours to its name in `weights`.
-        heads: regular expression for names of weights that are no part of the backbone and may be left out.
+        source_name: maps the name of a weight in this package to its name in `weights`.
+        heads: regular expression for names of weights outside the backbone, which may be left out.
 
     Returns:
         The model in evaluation mode and float32, and the sorted names of the weights left out.
@@ -106,14 +106,14 @@ def convert(
     unused = sorted(weights.keys() - set(names.values()))
     left_out = [name for name in unused if re.match(heads, name)]
     unknown = [name for name in unused if name not in left_out]
-    # torchvision's first checkpoints do not count batches.
+    # The first checkpoints of torchvision have no counts of batches.
     missing = sorted(name for name in names.values() if name not in weights and not name.endswith("batches_tracked"))
     if missing:
         number = f"{len(missing)} of {len(names)}"
-        raise ConversionError(f"The checkpoint lacks weights of the architecture ({number}, {missing[0]} among them).")
+        raise ConversionError(f"The checkpoint lacks weights of the architecture ({number}, such as {missing[0]}).")
     if unknown:
         raise ConversionError(
-            f"The checkpoint has weights that the architecture lacks ({len(unknown)}, {unknown[0]} among them)."
+            f"The checkpoint has weights that the architecture lacks ({len(unknown)}, such as {unknown[0]})."
         )
     filled = {}
     for ours, empty in model.state_dict().items():
@@ -128,14 +128,14 @@ def convert(
             raise ConversionError(f"{theirs} has values that are not finite; the checkpoint is damaged.")
         filled[ours] = weight.to(empty.dtype, copy=True).contiguous()
     model.load_state_dict(filled, assign=True)
-    if any(buffer.is_meta for buffer in model.buffers()):  # those that are not saved
+    if any(buffer.is_meta for buffer in model.buffers()):  # buffers that are not saved
         model = model_class(config)
         model.load_state_dict(filled)
     return model.eval(), left_out
 
 
 def resnext_weight(name: str) -> tuple[int, str | None, str | None, str, str]:
-    """Takes the name of a weight of our ResNeXt apart.
+    """Splits the name of a weight of this package's ResNeXt.
 
     Returns:
         Number of the stage, 0 for the stem; number of the block in it, or `None`; number of the convolution in the
@@ -152,7 +152,7 @@ class Conversion:
 
     Args:
         model: the backbone.
-        left_out: names of the weights of the checkpoint that are no part of it.
+        left_out: names of the weights in the checkpoint that are not part of the backbone.
         preprocessing: arguments of its image processor.
     """
 
@@ -162,10 +162,10 @@ class Conversion:
 
 
 def save(conversion: Conversion, output: str | Path):
-    """Writes a backbone and its image processor into a new folder, whole or not at all.
+    """Writes a backbone and its image processor atomically into a new folder.
 
     Raises:
-        FileExistsError: there is something of that name.
+        FileExistsError: the folder or a file with its name exists.
     """
 
     def write(folder: Path):
@@ -179,7 +179,7 @@ def save(conversion: Conversion, output: str | Path):
 
 def check_is_new(output: str | Path):
     if Path(output).exists():
-        raise FileExistsError(f"{output} exists already; name a new folder.")
+        raise FileExistsError(f"{output} exists already; choose a new folder.")
 
 
 def run_conversion(
@@ -203,7 +203,7 @@ def run_conversion(
 
 
 def save_with_processor(model: PreTrainedModel, processor: Any, output: str | Path):
-    """Writes a model and its processor into a new folder, whole or not at all."""
+    """Writes a model and its processor atomically into a new folder."""
     with without_progress_bars():
         replace_folder_contents(Path(output).absolute(), lambda folder: save_model(model, processor, folder))
 
@@ -215,14 +215,13 @@ def main(
     arguments: Sequence[str] | None = None,
     installed_checkpoint: Callable[[str], str] | None = None,
 ) -> int:
-    """Runs the command line of a conversion script: read, convert, write, tell; returns 0, or 2 after an error.
+    """Runs the command line of a conversion script; returns 0, or 2 after an error.
 
     Args:
         description, architectures: for `--help`.
-        convert_weights: from an architecture and a state dict to what is saved.
-        arguments: of the command line; those of the process if `None`.
-        installed_checkpoint: from an architecture to the file that is read without `--checkpoint`, which is required
-            if there is no such function.
+        convert_weights: maps an architecture and a state dict to the conversion to save.
+        arguments: arguments of the command line; defaults to those of the process.
+        installed_checkpoint: maps an architecture to the default checkpoint; without it, `--checkpoint` is required.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--architecture", required=True, choices=architectures, help="of the checkpoint")

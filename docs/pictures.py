@@ -222,9 +222,9 @@ def app() -> Image.Image:
     with served_page() as url, chromium() as browser:
         browser.get(url)
         shown(browser, "#caption")
-        shown(browser, "input[type=file]", displayed=False).send_keys(str(photograph("officer").resolve()))
+        shown(browser, "input[type=file]", displayed=False).send_keys(str(photograph("motorcycle").resolve()))
         words = shown(browser, "#captions .best") and browser.find_elements("css selector", "#captions .best .word")
-        [noun, *_] = [word for word in words if len(word.text) > 2]
+        [noun, *_] = [word for word in words if len(word.text) > 3]
         ActionChains(browser).move_to_element(noun).pause(1).perform()
         return Image.open(io.BytesIO(browser.get_screenshot_as_png()))
 

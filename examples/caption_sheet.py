@@ -1,8 +1,8 @@
-"""Draw photographs side by side with their captions below them.
+"""Draws photographs side by side with their captions below them.
 
     python examples/caption_sheet.py sheet.jpg photo.jpg another.jpg
 
-Without --model the packaged captioner writes the captions. The figure needs the extra plots.
+The default captioner is the packaged one. The figure needs the extra plots.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> None:
 
     captioner = pipeline("image-to-text", model=find_model_folder(options.model))
     captions = [answer[0]["generated_text"] for answer in captioner(options.photographs)]
-    figure = Figure((2.4 * len(captions), 2.7), dpi=130, layout="constrained")
+    figure = Figure((2.4 * len(captions), 2.9), dpi=130, layout="constrained")
     panels = figure.subplots(1, len(captions), squeeze=False)[0]
     for panel, file, caption in zip(panels, options.photographs, captions, strict=True):
         with Image.open(file) as photograph:

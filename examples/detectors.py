@@ -1,7 +1,7 @@
 """Detectors from other packages, as functions for `hf_ngsan.extraction.extract_features(..., detector=)`.
 
-Each takes a list of images and returns boxes in pixels, scores and labels for each image. To write the features of the
-regions that YOLOX-nano finds in the folder `photos`:
+Each function takes a list of images and returns boxes in pixels, scores and labels for each image. This example writes
+features of the regions that YOLOX-nano detects in the folder `photos`:
 
     session = onnxruntime.InferenceSession("yolox_nano.onnx")
     encoder = load_vision("efficientnet-lite2", kind="boxes")
@@ -13,20 +13,20 @@ from PIL import Image
 
 
 def with_ultralytics(model, images):
-    """Detects by Ultralytics; `model` is `ultralytics.YOLO("yolo11n.pt")`."""
+    """Detects objects with Ultralytics; `model` is `ultralytics.YOLO("yolo11n.pt")`."""
     results = model(images)
     names = [[result.names[int(number)] for number in result.boxes.cls] for result in results]
     return [(result.boxes.xyxy, result.boxes.conf, words) for result, words in zip(results, names, strict=True)]
 
 
 def with_detectron2(predictor, images):
-    """Detects by Detectron2; `predictor` is `detectron2.engine.DefaultPredictor(config)`."""
+    """Detects objects with Detectron2; `predictor` is `detectron2.engine.DefaultPredictor(config)`."""
     instances = [predictor(np.asarray(image)[:, :, ::-1])["instances"] for image in images]
     return [(detected.pred_boxes.tensor, detected.scores, detected.pred_classes) for detected in instances]
 
 
 def with_yolox(session, images, side=416):
-    """Detects by YOLOX-nano in ONNX Runtime; `session` is `onnxruntime.InferenceSession("yolox_nano.onnx")`."""
+    """Detects objects with YOLOX-nano; `session` is `onnxruntime.InferenceSession("yolox_nano.onnx")`."""
     strides = [stride for stride in (8, 16, 32) for _ in range((side // stride) ** 2)]
     corners = [(x, y) for stride in (8, 16, 32) for y in range(side // stride) for x in range(side // stride)]
     triples = []
@@ -40,7 +40,7 @@ def with_yolox(session, images, side=416):
         scores = raw[:, 4:5] * raw[:, 5:]
         labels, scores = scores.argmax(1), scores.max(1)
         kept = []
-        for place in np.argsort(-scores)[: (scores >= 0.02).sum()]:  # suppression within a class
+        for place in np.argsort(-scores)[: (scores >= 0.02).sum()]:  # non-maximum suppression within a class
             low, high = np.maximum(boxes[place, :2], boxes[kept, :2]), np.minimum(boxes[place, 2:], boxes[kept, 2:])
             shared = (high - low).clip(0).prod(1)
             areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)

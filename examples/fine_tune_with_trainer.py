@@ -36,7 +36,7 @@ def main() -> None:
         model = get_peft_model(model, LoraConfig(r=options.lora_rank, target_modules="all-linear"))
 
     def scores_of(prediction: EvalPrediction) -> dict[str, float]:
-        ids = np.maximum(prediction.predictions, 0)  # the trainer pads with -100, which the tokenizer does not know
+        ids = np.maximum(prediction.predictions, 0)  # the trainer pads with -100, which is not a token
         captions = processor.batch_decode(ids, skip_special_tokens=True)
         return CaptionMetrics().compute(predictions=captions, references=list(rows["validation"]["captions"]))
 

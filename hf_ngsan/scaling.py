@@ -26,7 +26,7 @@ from .io.messages import one_sentence
 from .io.packaged import CAPTIONER, DUAL_ENCODER
 from .loading.models import load_model
 from .loading.pipelines import CaptioningPipeline
-from .models.image_processing_captioning import load_image
+from .models.images import load_image
 from .tasks.captioning_generation import load_captioners
 from .tasks.retrieval_search import embed_pixels
 
@@ -95,10 +95,10 @@ class ImageEncoder(OfImages):
     def of_images(self, images: list) -> dict[str, list]:
         inputs = dict(self.image_processor(images=images, return_tensors="pt"))
         names = [f"image {number} of the batch" for number in range(len(images))]
-        seen = encoded(self.model, inputs, self.dtype, names)
+        rows = encoded(self.model, inputs, self.dtype, names)
         return {
-            "visual_features": [list(of_image["visual_features"]) for of_image in seen],
-            "visual_boxes": [list(of_image["visual_boxes"]) for of_image in seen],
+            "visual_features": [list(row["visual_features"]) for row in rows],
+            "visual_boxes": [list(row["visual_boxes"]) for row in rows],
             "width": [image.width for image in images],
             "height": [image.height for image in images],
         }

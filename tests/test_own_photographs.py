@@ -53,7 +53,11 @@ def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog):
     inspect, train, caption, before, after, *_ = commands_of(PAGE)
     text = prints(capsys, *inspect)
     assert "24 images" in text and "no problem" in text and "unnamed.jpg" in text
-    assert "runs/fine_tune" in prints(capsys, *train, *TINY, "model.init_from=tiny")
+    (here / "tiny" / "onnx").mkdir()
+    (here / "tiny" / "confidence.json").touch()
+    ended = prints(capsys, *train, *TINY, "model.init_from=tiny")
+    assert "export --model runs/fine_tune/best\n" in ended
+    assert "calibrate --model runs/fine_tune/best --data images:photos\n" in ended
     assert "2 of 24 images" in caplog.text and "unknown" in caplog.text and "on 22 images" in caplog.text
     assert prints(capsys, *caption).startswith("new_photo.jpg\t")
     _, validation = set_aside(load_data("images:photos", "train"), "photos")

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Caption a photograph, and see why
+# # Caption a photograph and explain the caption
 #
-# Needs the extras `photos` and `plots`, and nothing from the network. Run it as a script, or cell by cell.
+# This script needs the extras `photos` and `plots`, and no network. Run it as a script or cell by cell.
 
 # %%
 import matplotlib.cbook
@@ -12,11 +12,11 @@ import hf_ngsan  # registers the models with transformers
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.visualization import explain_match, plot_word_maps, save_figure
 
-photograph = matplotlib.cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)  # or the path of yours
+photograph = matplotlib.cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)  # or the path of your photograph
 image = Image.open(photograph).convert("RGB")
 
 # %% [markdown]
-# ## Captions, and how sure the captioner is of them
+# ## Captions and their confidence
 
 # %%
 captioner = pipeline("image-to-text", model=hf_ngsan.packaged_model("ngsan-photos"))
@@ -27,18 +27,18 @@ for answer in captioner(image, num_beams=3, num_return_sequences=3, return_score
 print(f"confidence {answer['confidence']:.2f}, unlike the training images: {answer['unlike_training']}")
 
 # %% [markdown]
-# ## Where it looked for each word
+# ## Attention of each word
 #
-# `answer["attention"]` has a map `(height, width)` for each word: the cross-attention, mean over layers and heads.
+# `answer["attention"]` has a map `(height, width)` for each word: the cross-attention, averaged over layers and heads.
 
 # %%
 figure = plot_word_maps(image, answer["words"], answer["attention"])
 print(save_figure(figure, "words.png"))
 
 # %% [markdown]
-# ## How well two sentences fit, by head of a dual encoder
+# ## Similarity of two sentences, by head of a dual encoder
 #
-# The similarity is a sum over pairs of heads; `shares` has the terms.
+# The similarity is a sum over pairs of heads; `shares` contains the terms.
 
 # %%
 model, processor = load_model("mhsan-photos", "retrieval")

@@ -1,8 +1,8 @@
 # %% [markdown]
-# # Train a captioner on features of your own
+# # Train a captioner on your own features
 #
-# Features may come from any detector or backbone. Here synthetic scenes stand for yours, so that the script runs
-# everywhere and ends within a minute or two on a CPU; replace the rows of the first cell.
+# Features may come from any detector or backbone. This script uses synthetic scenes, so that it runs everywhere in one
+# or two minutes on a CPU; replace the rows of the first cell with yours.
 
 # %%
 from datasets import Dataset, DatasetDict
@@ -15,7 +15,7 @@ NUM_IMAGES = 1000
 
 
 def rows_of(split):
-    """Yields what a row needs: features (N, D), boxes (N, 4) as shares of width and height, and captions."""
+    """Yields rows with features (N, D), boxes (N, 4) divided by width and height, and captions."""
     for row in load_data(f"scenes:size={NUM_IMAGES},validation=50,test=50", split):
         yield {name: row[name] for name in ("image_id", "visual_features", "visual_boxes", "captions")}
 
@@ -23,7 +23,7 @@ def rows_of(split):
 # %% [markdown]
 # ## Write the features
 #
-# N may differ from image to image, D may not. `hf-ngsan inspect my-features` finds mistakes.
+# N may differ between images, but D may not. `hf-ngsan inspect my-features` finds mistakes.
 
 # %%
 splits = {
@@ -36,8 +36,8 @@ print({split: len(rows) for split, rows in splits.items()})
 # %% [markdown]
 # ## Train
 #
-# `hf-ngsan train --config ngsan/scenes data.spec=features:my-features training.epochs=3` does the same. For photographs
-# begin with the config `ngsan/flickr8k`, or `ngsan/ngsan`, the paper's.
+# `hf-ngsan train --config ngsan/scenes data.spec=features:my-features training.epochs=3` does the same. The config for
+# photographs is `ngsan/flickr8k`; the paper's is `ngsan/ngsan`.
 
 # %%
 config = load_training_config(

@@ -4,7 +4,7 @@
     python examples/ray/caption.py s3://bucket/photos s3://bucket/captions --workers 8 --gpus 1
     python examples/ray/caption.py parquet:rows captions --image-column image --id-column image_id
 
-The model adds `caption` and `score`, the mean log-probability of its words; `mapping.py` says how a run resumes.
+The model adds `caption` and `score`, the mean log-probability of its words; `mapping.py` describes how a run resumes.
 """
 
 from mapping import make_parser, map_images

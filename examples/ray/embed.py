@@ -4,7 +4,7 @@
     python examples/ray/embed.py s3://bucket/photos s3://bucket/embeddings --workers 8 --gpus 1
     python examples/ray/embed.py parquet:rows embeddings --image-column image --id-column image_id
 
-The model adds `embedding`; `mapping.py` says how a run resumes.
+The model adds `embedding`; `mapping.py` describes how a run resumes.
 """
 
 from mapping import make_parser, map_images

@@ -4,7 +4,7 @@
     python examples/ray/extract.py s3://bucket/photos s3://bucket/features --backbone microsoft/resnet-50 --gpus 1
     python examples/ray/extract.py parquet:rows features --backbone efficientnet-lite2 --id-column image_id
 
-The model adds the columns of the feature contract; `mapping.py` says how a run resumes.
+The model adds the columns of the feature contract; `mapping.py` describes how a run resumes.
 """
 
 from mapping import make_parser, map_images

@@ -1,5 +1,5 @@
-"""A Space of a captioner. Its variables: MODEL, a name on the Hub; DATA, such as "scenes", for regions to drag about;
-INDEX, a folder beside this file that `hf-ngsan index` made, for search."""
+"""Runs the web page of a captioner as a Space. Environment variables: MODEL is a name on the Hub, DATA (such as
+"scenes") adds a drawing with movable objects, and INDEX, a folder written by `hf-ngsan index`, adds search."""
 
 import os
 import threading

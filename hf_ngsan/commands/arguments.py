@@ -12,10 +12,11 @@ from typing import Any
 from ..io.files import check_place, write_output
 from ..serving.hosts import host_name
 
-ENGINE = "runtime of the vision backbone on a CPU (default: torch; for caption, the model's ONNX graphs if it has "
-ENGINE += "any); onnx needs the extra export; auto uses onnx where possible"
+ENGINE = "runtime of the vision backbone on a CPU (default: torch; for caption, index and extract, the model's ONNX "
+ENGINE += "graphs if it has any); onnx needs the extra export; auto uses onnx where possible"
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, repeated here because that module imports torch."""
+MAX_IMAGES_OF_GRAPHS = 1000  # for more images, the time to import torch does not matter, and it may use a GPU
 MAX_SHOWN_REASONS = 20
 """Maximal number of skipped records or images for which the reason is printed."""
 MODEL = "folder of a model, folder of a training run (for its best model), or name on the Hub"
@@ -79,7 +80,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "other arguments of generate(), such as length_penalty=2 (default: the model's)",
     },
     "--batch-size": {"type": positive_int, "metavar": "N", "help": "batch size (%(default)s)"},
-    "--engine": {"choices": ENGINES, "default": "torch", "help": ENGINE},
+    "--engine": {"choices": ENGINES, "help": ENGINE},
     "--json": {"action": "store_true", "help": "print JSON lines, with log-probabilities of text and words"},
     "--output": {"type": user_path, "metavar": "FILE", "help": "write to this file (default: print)"},
     "--skip-errors": {"action": "store_true", "help": "skip inputs that cannot be used; they are named and counted"},
@@ -143,7 +144,13 @@ def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None} | dict(options.generate or ())
 
 
-def load_on_device(name: str, task: str | None = None, engine: str = "torch") -> tuple[Any, Any]:
+def may_use_graphs(options: argparse.Namespace, number: int) -> bool:
+    """Returns whether the ONNX graphs in the model's folder may encode this number of images, instead of PyTorch."""
+    is_alone = "WORLD_SIZE" not in os.environ
+    return options.engine != "torch" and not options.modules and is_alone and 0 < number <= MAX_IMAGES_OF_GRAPHS
+
+
+def load_on_device(name: str, task: str | None = None, engine: str | None = None) -> tuple[Any, Any]:
     """Returns a model, on the device of this process, and its processor; see `load_model` and `use_engine`."""
     from ..io.processes import make_accelerator
     from ..loading.engines import use_engine

@@ -51,11 +51,10 @@ def run(options: argparse.Namespace) -> None:
             "without the image of a caption have one that is nearer."
         )
         return
-    for name, judge in (("with the dual encoder", found.full), ("by the captioner alone", found.quick)):
-        doubts = f"{judge.doubted:.0%} of wrong captions get a warning, below {judge.doubt_below:.2f}"
-        print(f"{file}, {name}: AUROC {judge.auroc:.3f}, calibration error {judge.calibration_error:.3f}; {doubts}.")
+    doubts = f"{found.doubted:.0%} of wrong captions get a warning, below {found.doubt_below:.2f}"
+    print(f"{file}: AUROC {found.auroc:.3f}, calibration error {found.calibration_error:.3f}; {doubts}.")
     print(
-        f"Both are by cross-validation over {found.num_images} captions; a caption counts as right from a CIDEr-D of "
+        f"These are by cross-validation over {found.num_images} captions; a caption counts as right from a CIDEr-D of "
         f"{found.median_cider_d:.2f}."
     )
 

@@ -13,8 +13,7 @@ from ..io.packaged import CAPTIONER, find_model_folder, is_model
 from . import arguments
 from .arguments import add_shared, user_path
 
-NOT_OF_GRAPHS = ("boxes", "data", "generate", "modules", "rerank_with", "save_attention", "text")
-MAX_IMAGES_OF_GRAPHS = 1000  # for more images, the time to import torch does not matter, and it may use a GPU
+NOT_OF_GRAPHS = ("boxes", "data", "generate", "rerank_with", "save_attention", "text")
 SUMMARY = """Print a caption for each image or video.
 
 The images are files, URLs, folders or the images of a dataset. Each line of the output has the name or id of an image,
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--data", required=False)
     add_shared(parser, "--boxes", "--split", "--limit", *arguments.GENERATION, "--json", "--output", "--skip-errors")
     add_shared(parser, "--batch-size", default=64)
-    add_shared(parser, "--engine", default=None)  # None: use the ONNX graphs in the model's folder, if any
+    add_shared(parser, "--engine")
     text = "first words of every caption; or an instruction, for models that follow instructions, such as Florence-2"
     add("--text", "--prompt", metavar="WORDS", help=text)
     add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention for each word")
@@ -90,18 +89,19 @@ def paths_of_files(places: Iterable[str], model: str) -> Iterator[str]:
 
 def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]) -> Any:
     """Returns captions from the ONNX graphs in the model's folder, without torch; None if the options need torch."""
-    asks_more = options.engine == "torch" or any(getattr(options, name) for name in NOT_OF_GRAPHS)
-    if asks_more or len(models) > 1 or not 0 < len(paths) <= MAX_IMAGES_OF_GRAPHS:
+    asks_more = any(getattr(options, name) for name in NOT_OF_GRAPHS)
+    if asks_more or len(models) > 1 or not arguments.may_use_graphs(options, len(paths)):
         return None
     from ..exporting.onnx_folder import open_captioner
     from ..loading.calibration import read_calibration
     from ..tasks.captioning_files import GraphJudge, caption_files
 
-    captioner, calibration = open_captioner(find_model_folder(models[0])), read_calibration(models[0])
+    captioner = open_captioner(find_model_folder(models[0]))
     if captioner is None:
         return None
     try:
-        judge = None if calibration is None else GraphJudge(calibration, quick=not options.scores)
+        calibration = read_calibration(models[0])
+        judge = None if calibration is None else GraphJudge(calibration)
     except (FileNotFoundError, ValueError):  # loading the models with torch reports the error
         return None
     if options.scores and judge is None:
@@ -129,8 +129,8 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
     own: Any = model.generation_config
     given: dict[str, Any] = checked_generation(arguments.generation_arguments(options), own, several=True)
     given |= {"text": options.text, "return_scores": options.json or options.scores}
-    if is_calibrated(model) and (options.scores or len(models) == 1):
-        given["return_confidence"] = True if options.scores else "quick"
+    if is_calibrated(model) and (options.scores or is_judged(models)):
+        given["return_confidence"] = True
     elif options.scores:
         print_uncalibrated(models[0])
     images, names = (paths, paths) if paths else rows_of_dataset(options, model, processor)
@@ -142,7 +142,7 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
             raise ValueError("--rerank-with needs several beams; set --num-beams.")
         reranker = Reranker(*arguments.load_on_device(options.rerank_with, "retrieval"))
         given |= {"reranker": reranker, "num_return_sequences": beams}
-    use_engine(model.to(make_accelerator().device), processor, options.engine or "torch")
+    use_engine(model.to(make_accelerator().device), processor, options.engine)
     return caption_images(
         model,
         processor,
@@ -153,6 +153,17 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
         batch_size=options.batch_size,
         **given,
     )
+
+
+def is_judged(models: Sequence[str]) -> bool:
+    """Returns whether captions without --scores get warnings; prints the reason if the calibration cannot be used."""
+    from ..loading.confidence import Confidence
+
+    try:
+        return len(models) == 1 and bool(Confidence(models[0]).encoder)
+    except (ImportError, OSError, ValueError) as error:
+        print(f"hf-ngsan: no warnings of doubtful captions: {error}", file=sys.stderr)
+        return False
 
 
 def with_boxes(options: argparse.Namespace, paths: Sequence[str], config: Any) -> list[dict[str, Any]]:
@@ -186,20 +197,17 @@ def rows_of_dataset(options: argparse.Namespace, model: Any, processor: Any) -> 
 
 def write(options: argparse.Namespace, captioned: Iterable[Any]) -> int:
     """Writes captions, and warnings and skipped images to stderr; returns the exit code."""
-    from ..loading.calibration import doubt_of, read_calibration
     from ..tasks.captioning_files import skipped_error
 
-    errors, number, found = [], 0, read_calibration(options.model[0])
-    least: Any = found and (found.full if options.scores else found.quick).doubt_below
+    errors, number = [], 0
     with arguments.written_lines(options.output) as write_line:
         for caption in captioned:
             if caption.error is not None:
                 errors.append(skipped_error(caption.error, options.skip_errors))
             write_line(json_line(caption, options.scores) if options.json else text_line(caption, options.scores))
             number += caption.rank == 0
-            doubt = None if caption.confidence is None else doubt_of(caption.confidence, caption.unlike_training, least)
-            if doubt is not None and caption.rank == 0:
-                print(f"hf-ngsan: {printable(caption.name)}: {doubt}", file=sys.stderr)
+            if caption.doubt is not None and caption.rank == 0:
+                print(f"hf-ngsan: {printable(caption.name)}: {caption.doubt}", file=sys.stderr)
     if errors:
         print(*(f"hf-ngsan: skipped: {error}" for error in errors), sep="\n", file=sys.stderr)
         print(f"hf-ngsan: {len(errors)} of {number} images were skipped.", file=sys.stderr)

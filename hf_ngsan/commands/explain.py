@@ -84,7 +84,7 @@ def draw_geometric_bias(options: argparse.Namespace) -> None:
     import numpy as np
 
     from ..data.boxes import boxes_of_images
-    from ..models.image_processing_captioning import load_image
+    from ..models.images import load_image
     from ..visualization import plot_geometric_bias, save_figure
 
     model, processor = arguments.load_on_device(options.model, "captioning")

@@ -18,7 +18,8 @@ EPILOG = """examples:
 
 An exported captioner includes captioner.py, a program that needs only NumPy and ONNX Runtime. Other commands accept the
 folder of an exported dual encoder in place of the model. Without --output, the graphs are written into onnx/ in the
-model's folder, and hf-ngsan caption and search then run them instead of PyTorch. The command needs the extra export."""
+model's folder; hf-ngsan caption, search, index and extract then run them instead of PyTorch. The command needs the
+extra export."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
     comparison = export_model(options.model, **pick(options, "output", "check", "data", "split", "limit"))
     if options.output is None:
-        print(f"{Path(find_model_folder(options.model)) / 'onnx'}: hf-ngsan caption or search uses these graphs now.")
+        print(f"{Path(find_model_folder(options.model)) / 'onnx'}: hf-ngsan commands use these graphs now.")
     elif (Path(options.output) / "captioner.py").is_file():
         print(f"{options.output} captions without this package: python {Path(options.output) / 'captioner.py'} --help")
     else:

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..io.packaged import find_model_folder, is_model
 from . import arguments
 from .arguments import add_shared, at_most, between, fraction, whole_number
 
@@ -55,19 +56,23 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..data.saved import copy_folder
-    from ..extraction.extract import extract_features, extraction_accelerator
-    from ..extraction.vision import load_vision
-    from ..loading.engines import use_engine
-    from ..tasks.caption_rows import AugmentationSettings, change_of_copy
+    from ..extraction.extract import extract_features
+    from ..io.processes import OneProcess, extraction_accelerator
 
     images = find_images(options)
-    model, image_processor = load_vision(options.backbone, **vision_fields(options, images))
+    accelerator: Any = OneProcess()
+    model = graph_of(options, images)
+    if model is not None:
+        image_processor = model.image_processor
+    else:
+        from ..extraction.vision import load_vision
+        from ..loading.engines import use_engine
+
+        accelerator = extraction_accelerator()
+        model, image_processor = load_vision(options.backbone, **vision_fields(options, images))
+        use_engine(model.to(accelerator.device), image_processor, options.engine)
     if options.boxes is not None:
         images = images.with_boxes(options.boxes, model.config, options.skip_errors)
-    accelerator = extraction_accelerator()
-    with accelerator.main_process_first():
-        use_engine(model.to(accelerator.device), image_processor, options.engine)
     extract = partial(
         extract_features,
         model,
@@ -79,6 +84,9 @@ def run(options: argparse.Namespace) -> None:
     )
     result = extract(output=options.output)
     for number in range(1, (options.copies or 0) + 1):
+        from ..data.saved import copy_folder
+        from ..tasks.caption_rows import AugmentationSettings, change_of_copy
+
         change = change_of_copy(AugmentationSettings(**arguments.pick(options, *CHANGES)), options.seed, number)
         extract(output=copy_folder(options.output, number), change=change)
     if accelerator.is_main_process:
@@ -97,6 +105,17 @@ def run(options: argparse.Namespace) -> None:
             captions = "" if images.has_captions else "; they have no captions, and training and evaluation need them"
             print(f"Read them as features:{options.output}, split {options.split}{captions}.")
     accelerator.end_training()
+
+
+def graph_of(options: argparse.Namespace, images: Any) -> Any:
+    """Returns the graph of a captioner's vision encoder; None if it cannot do what is asked."""
+    asked = [options.boxes, options.copies, *arguments.pick(options, *arguments.VISION).values()]
+    is_usual = all(value is None for value in asked) and not images.of_clips and is_model(options.backbone)
+    if not (is_usual and arguments.may_use_graphs(options, len(images))):
+        return None
+    from ..exporting.onnx_folder import CAPTIONER_GRAPHS, VisionGraph, open_beside
+
+    return open_beside(find_model_folder(options.backbone), CAPTIONER_GRAPHS[:1], VisionGraph)
 
 
 def vision_fields(options: argparse.Namespace, images: Any) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ..io.files import check_place
-from ..io.packaged import DUAL_ENCODER, packaged_models
-from .arguments import MODEL, READING, add_shared, pick, print_skipped
+from ..io.packaged import DUAL_ENCODER, find_model_folder, packaged_models
+from .arguments import MODEL, READING, add_shared, load_on_device, may_use_graphs, pick, print_skipped
 
 SUMMARY = "Embed images into an index for search."
 EPILOG = """examples:
@@ -42,23 +42,23 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..extraction.extract import extraction_accelerator
-    from ..loading.engines import use_engine
-    from ..loading.models import find_model_folder, load_model
-    from ..models.configuration_vision import lasting_name
-    from ..tasks.retrieval_search import index_images
+    from ..io.processes import OneProcess, extraction_accelerator
+    from ..tasks.retrieval_indexing import write_index
 
     images = find_images(options)
-    model, processor = load_model(options.model, "retrieval")
-    accelerator = extraction_accelerator()
-    with accelerator.main_process_first():
-        use_engine(model.to(accelerator.device), processor, options.engine)
-    index = index_images(
-        model,
-        processor,
+    accelerator: Any = OneProcess()
+    encoder = graph_of(options, images)
+    if encoder is None:
+        from ..tasks.retrieval_search import image_encoder_of
+
+        accelerator = extraction_accelerator()
+        encoder = image_encoder_of(*load_on_device(options.model, "retrieval", options.engine))
+    folder = Path(find_model_folder(options.model))
+    index = write_index(
+        encoder,
         images,
         options.output,
-        name=options.model if options.model in packaged_models() else lasting_name(find_model_folder(options.model)),
+        name=options.model if options.model in packaged_models() or not folder.is_dir() else str(folder.absolute()),
         accelerator=accelerator,
         **pick(options, "split", "batch_size", "num_workers", "images_per_shard", "skip_errors", "backend", "prune"),
     )
@@ -67,6 +67,16 @@ def run(options: argparse.Namespace) -> None:
         print_skipped([reason for _, reason in skipped])
         print(f"{options.output}: {len(names)} images, {len(skipped)} skipped. Search it with hf-ngsan search.")
     accelerator.end_training()
+
+
+def graph_of(options: argparse.Namespace, images: Any) -> Any:
+    """Returns the graph of images beside a dual encoder; None if it cannot do what is asked."""
+    if images.of_clips or not may_use_graphs(options, len(images)):
+        return None
+    from ..exporting.onnx_folder import IMAGE, ImageGraph, open_beside
+
+    graph = open_beside(find_model_folder(options.model), [IMAGE], ImageGraph)
+    return graph if graph is not None and graph.image_processor and graph.dimension else None
 
 
 def find_images(options: argparse.Namespace) -> Any:

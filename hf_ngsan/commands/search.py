@@ -67,10 +67,9 @@ def hits_by_graph(options: argparse.Namespace, indexes: list) -> list | None:
     """Returns the hits with the ONNX graphs in the model's folder, without torch; None if the options need torch."""
     if options.figure is not None or options.modules:
         return None
-    from ..exporting.captioner import pixels_of
     from ..exporting.onnx_folder import open_dual_encoder, open_text_graph
+    from ..models.images import load_image
     from ..retrieval import search_current
-    from ..tasks.captioning_files import read_image
 
     folder = find_model_folder(options.model or indexes[0].description.model)
     encoders = (None, open_text_graph(folder)) if options.image is None else open_dual_encoder(folder)
@@ -80,8 +79,8 @@ def hits_by_graph(options: argparse.Namespace, indexes: list) -> list | None:
     query = None
     if images is None:
         query = texts.embed(options.text)
-    elif images.settings is not None:
-        query = images.embed(pixels_of(read_image(options.image, "the image"), images.settings)[None])
+    elif images.image_processor is not None:
+        query = images.embed(images.image_processor([load_image(options.image)]))
     if query is None:
         return None
     return search_current(indexes, texts.fingerprint, query, options.top_k, filter=options.filter)

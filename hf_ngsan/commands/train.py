@@ -56,7 +56,10 @@ def run(options: argparse.Namespace) -> None:
             print(f"The best model{score} is in {result.best_dir}.")
             source, best = config.model.get("init_from"), result.best_dir
             if source is not None and os.path.isdir(os.path.join(find_model_folder(source), "onnx")):
-                print(f"ONNX: hf-ngsan export --model {best}. Confidence: hf-ngsan calibrate --model {best} --data ...")
+                print(f"Captions with ONNX Runtime: hf-ngsan export --model {best}")
+                if os.path.isfile(os.path.join(find_model_folder(source), "confidence.json")):
+                    command = f"hf-ngsan calibrate --model {best} --data {config.data.spec}"
+                    print(f"Confidence and warnings, with 50 validation images or more: {command}")
     leave_process_group()
 
 

@@ -25,7 +25,7 @@ from ..io.files import check_place, write_text_atomically
 from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, PHOTOGRAPHS, installed_photographs
 from ..loading.calibration import SearchCalibration, read_search_calibration
 from ..loading.models import find_model_folder, load_captioner, load_model, quiet_loading
-from ..models.image_processing_captioning import load_image
+from ..models.images import load_image
 from ..tasks.captioning_generation import caption_batch, generate_captions
 from ..tasks.retrieval_search import embed_images, embed_texts
 from ..visualization.plots import data_url

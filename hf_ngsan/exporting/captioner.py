@@ -38,7 +38,6 @@ class Encoded(NamedTuple):
 
     visual: dict[str, np.ndarray]  # visual inputs of the decoder
     cache: dict[str, np.ndarray]  # initial cache, before the first word
-    summary: Any  # mean visual features, float32 `(B, size)`; None for a captioner of features
 
 
 class Captioner:
@@ -99,15 +98,15 @@ class Captioner:
     def encode(self, inputs: Mapping[str, np.ndarray]) -> Encoded:
         """Encodes images from the inputs of [`prepare`]."""
         mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
-        visual = {**self.encoder(inputs), **mask}
-        summary = visual.pop("summary", None)
+        encoded = self.encoder(inputs)
+        visual = {name: array for name, array in encoded.items() if name.startswith("visual_")} | mask
         num_images = len(visual["visual_keys_0"])
         cache = {
             f"past_{kind}_{layer}": np.zeros((num_images, 1, heads, 0, channels), dtype=np.float32)
             for layer, (heads, channels) in enumerate(self.settings["cache"])
             for kind in ("keys", "values")
         }
-        return Encoded(visual, cache, summary)
+        return Encoded(visual, cache)
 
     def step(
         self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
@@ -119,7 +118,7 @@ class Captioner:
 
     def log_probabilities(self, encoded: Encoded, ids: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities `(B, length, vocab_size)` of the token after each of `ids` `(B, length)`."""
-        (visual, cache, _), of_steps = encoded, []
+        (visual, cache), of_steps = encoded, []
         for tokens in ids.T:
             scores, cache = self.step(tokens[:, None], visual, cache)
             of_steps.append(scores[:, 0])
@@ -278,12 +277,15 @@ def pixels_of(image: Any, settings: Mapping[str, Any]) -> np.ndarray:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255, 255)), image)
     image = image.convert("RGB").resize((settings["width"], settings["height"]), settings["resample"])
-    pixels = np.asarray(image).astype(np.float64)
-    pixels = (pixels * settings["rescale_factor"]).astype(np.float32)
+    pixels = np.moveaxis(np.asarray(image), -1, 0)
     if settings["flip_channel_order"]:
-        pixels = pixels[..., ::-1]
-    mean, deviation = (np.asarray(settings[name], dtype=np.float32) for name in ("mean", "std"))
-    return np.moveaxis((pixels - mean) / deviation, -1, 0)
+        pixels = pixels[::-1]
+    scaled = (np.arange(256) * settings["rescale_factor"]).astype(np.float32)  # the 256 values of a pixel
+    mean, deviation = (np.asarray(settings[name], dtype=np.float32)[:, None] for name in ("mean", "std"))
+    normalized = np.empty(pixels.shape, np.float32)
+    for values, channel, out in zip((scaled - mean) / deviation, pixels, normalized, strict=True):
+        np.take(values, channel, out=out, mode="clip")  # the mode that needs no buffer
+    return normalized
 
 
 def main() -> None:

@@ -49,7 +49,10 @@ def write_exported_captioner(model: PreTrainedModel, processor: Any, folder: Pat
     processor.tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path) -> None:
+def write_captioner_graphs(
+    model: PreTrainedModel, processor: Any, folder: Path, provenance: Mapping[str, Any] | None = None
+) -> None:
+    """Writes the graphs of a captioner and their settings, with the provenance of its features if it sees images."""
     if not isinstance(model, CaptioningForConditionalGeneration):
         raise UnexportableError(f"{type(model).__name__} is not a captioner of this package and cannot be exported.")
     config: Any = model.config
@@ -71,6 +74,7 @@ def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path)
         "decoding": decoding,
         "words": word_settings(processor.tokenizer),
         "image": image,
+        "vision": provenance,
         WEIGHTS_FROM: getattr(config, WEIGHTS_FROM, []),
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
     }

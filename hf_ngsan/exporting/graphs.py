@@ -27,14 +27,14 @@ Function = Callable[..., dict[str, torch.Tensor]]
 def encode(captioner: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     """Turns features, boxes and mask, or pixels, into `visual_keys_i`, `visual_values_i` `(B, heads, N, head_dim)`.
 
-    For pixels, it also returns the `summary` `(B, feature_size)`, the mean of the visual features.
+    For pixels, it also returns the visual `features` `(B, N, feature_size)` and the `boxes` `(B, N, 4)`.
     """
     visual: dict[str, Any] = inputs
     outputs = {}
     if "pixel_values" in inputs:
         seen = captioner.model.get_visual_tokens(**inputs)
         visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
-        outputs["summary"] = seen.visual_features.float().mean(1)
+        outputs = {"features": seen.visual_features, "boxes": seen.visual_boxes}
     states = captioner.model.encoder(**visual).last_hidden_state
     start_token = captioner.config.decoder_start_token_id
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
@@ -111,7 +111,8 @@ def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torc
     """Returns inputs for tracing [`decode`]."""
     config: Any = captioner.config
     given = {"input_ids": torch.full((IMAGES, CAPTIONS), config.decoder_start_token_id)}
-    given |= {name: states for name, states in encode(captioner, **encoder_inputs).items() if name != "summary"}
+    encoded = encode(captioner, **encoder_inputs)
+    given |= {name: states for name, states in encoded.items() if name.startswith("visual_")}
     if "attention_mask" in encoder_inputs:
         given["attention_mask"] = encoder_inputs["attention_mask"]
     first = decode(captioner, **given)

@@ -2,7 +2,7 @@
 
 ```
 made_from.json                               checksums of the source files and of the graphs
-encoder.onnx, decoder.onnx, captioner.json   captioner, for [`~captioner.Captioner`]
+encoder.onnx, decoder.onnx, captioner.json   captioner, for [`~captioner.Captioner`] and [`VisionGraph`]
 text.onnx, image.onnx, text.json             dual encoder, for [`TextGraph`] and [`ImageGraph`]
 weights.json                                 packaged models only
 ```
@@ -12,20 +12,22 @@ Graphs of packaged models have no weights; `weights.json` has their location in 
 packages: file, type, offset and shape, by graph and tensor.
 """
 
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ..io.files import read_json_or_none, sha256, write_text_atomically
-from .captioner import SETTINGS, Captioner, Graph, load_graph
+from .captioner import SETTINGS, Captioner, Graph, load_graph, pixels_of
 
 FOLDER, MADE_FROM = "onnx", "made_from.json"
 TEXT, IMAGE, TEXT_SETTINGS = "text.onnx", "image.onnx", "text.json"
@@ -65,17 +67,50 @@ class TextGraph:
         return self.graph({name: given[name] for name in self.settings["inputs"]})
 
 
+class GraphImages:
+    """Makes the pixels that a graph takes, in place of an image processor."""
+
+    do_resize = True
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings  # of [`~captioner.pixels_of`]
+        self.size = {"height": settings["height"], "width": settings["width"]}
+
+    def __call__(self, images: Sequence[Any], return_tensors: str | None = None) -> dict[str, np.ndarray]:
+        """Returns `pixel_values` `(B, 3, height, width)`, float32."""
+        return {"pixel_values": np.stack([pixels_of(image, self.settings) for image in images])}
+
+
 class ImageGraph:
     """The image encoder of a dual encoder, for pixels from its processor or that of the captioner."""
 
     def __init__(self, folder: Path) -> None:
         settings = json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
-        self.settings: dict[str, Any] | None = settings.get("image")  # for [`pixels_of`], if that is equivalent
+        self.fingerprint: str = settings["fingerprint"]
+        self.dimension: int | None = settings.get("dimension")  # which earlier versions did not write
+        self.image_processor = GraphImages(settings["image"]) if settings.get("image") else None
         self.graph = open_tower(folder, IMAGE)
 
-    def embed(self, pixel_values: np.ndarray) -> np.ndarray:
-        """Returns embeddings of images, float32 `(B, dimension)`."""
-        return self.graph({"pixel_values": pixel_values})
+    def embed(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns embeddings of images from `pixel_values`, float32 `(B, dimension)`."""
+        return self.graph({"pixel_values": inputs["pixel_values"]})
+
+
+class VisionGraph:
+    """The vision encoder of a captioner, with the provenance of its features."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = json.loads((folder / FOLDER / SETTINGS).read_text(encoding="utf-8"))
+        self.provenance: dict[str, Any] = {**settings["vision"]}
+        self.config = SimpleNamespace(kind=self.provenance["kind"])
+        self.image_processor = GraphImages(settings["image"])
+        self.graph = open_graph(folder / FOLDER / settings["encoder"])
+
+    def __call__(self, pixel_values: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)`, and `attention_mask` `(B, N)` of ones."""
+        encoded = self.graph({"pixel_values": pixel_values})
+        features, boxes = encoded["features"], encoded["boxes"]
+        return {"visual_features": features, "visual_boxes": boxes, "attention_mask": np.ones(boxes.shape[:2])}
 
 
 def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndarray]:
@@ -91,22 +126,23 @@ def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndar
 
 def open_captioner(name: str) -> Captioner | None:
     """Returns the graphs in a captioner's folder; None unless there are current graphs that can be run."""
-    return opened(name, CAPTIONER_GRAPHS, lambda: Captioner(Path(name, FOLDER), opens=open_graph))
+    return open_beside(name, CAPTIONER_GRAPHS, lambda folder: Captioner(folder / FOLDER, opens=open_graph))
 
 
 def open_text_graph(name: str) -> TextGraph | None:
     """Returns the text encoder of a dual encoder; None as in [`open_captioner`]."""
-    return opened(name, [TEXT], lambda: TextGraph(Path(name)))
+    return open_beside(name, [TEXT], TextGraph)
 
 
 def open_dual_encoder(name: str) -> tuple[ImageGraph, TextGraph] | None:
     """Returns both encoders of a dual encoder; None as in [`open_captioner`]."""
-    return opened(name, [IMAGE, TEXT], lambda: (ImageGraph(Path(name)), TextGraph(Path(name))))
+    return open_beside(name, [IMAGE, TEXT], lambda folder: (ImageGraph(folder), TextGraph(folder)))
 
 
-def opened(name: str, graphs: Iterable[str], opens: Callable[[], Any]) -> Any:
+def open_beside(name: str, graphs: Iterable[str], opens: Callable[[Path], Any]) -> Any:
+    """Returns what `opens` makes of a model's folder, or `None`, as [`open_captioner`] does."""
     try:
-        return opens() if is_current(Path(name), graphs) else None
+        return opens(Path(name)) if is_current(Path(name), graphs) else None
     except Exception:  # no ONNX Runtime, or damaged files; loading the model reports errors
         return None
 
@@ -131,8 +167,18 @@ def is_current(folder: Path, graphs: Iterable[str] = ()) -> bool:
     if not isinstance(recorded, dict) or not {f"{FOLDER}/{graph}" for graph in graphs} <= recorded.keys():
         return False
     return set(sources_of(folder)) <= recorded.keys() and all(
-        (file := place_of(folder, name)).is_file() and sha256(file) == checksum for name, checksum in recorded.items()
+        place_of(folder, name).is_file() and checksum_of(folder, name) == checksum
+        for name, checksum in recorded.items()
     )
+
+
+def checksum_of(folder: Path, name: str) -> str:
+    """Returns the checksum of a file; for a file of a package, which may be large, of its size and first mebibyte."""
+    file = place_of(folder, name)
+    if ":" not in name:
+        return sha256(file)
+    with open(file, "rb") as stream:
+        return hashlib.sha256(str(file.stat().st_size).encode() + stream.read(2**20)).hexdigest()
 
 
 def sources_of(folder: Path) -> list[str]:
@@ -154,7 +200,7 @@ def place_of(folder: Path, name: str) -> Path:
 
 def record_sources(folder: Path, graphs: Path, elsewhere: Iterable[str] = ()) -> None:
     """Records that graphs were made from the current files of a model."""
-    sums = {name: sha256(place_of(folder, name)) for name in [*sources_of(folder), *elsewhere]}
+    sums = {name: checksum_of(folder, name) for name in [*sources_of(folder), *elsewhere]}
     sums |= {f"{FOLDER}/{name}": sha256(graphs / name) for name in FILES if (graphs / name).is_file()}
     write_text_atomically(graphs / MADE_FROM, json.dumps(sums, indent=1) + "\n")
 
@@ -182,8 +228,8 @@ def remove_old_graphs(folder: Path) -> None:
         shutil.rmtree(folder / FOLDER)
 
 
-def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: str | None = None) -> None:
-    """Writes `onnx/` for a captioner, or for a dual encoder with its fingerprint; replaces an earlier one.
+def write_graphs_beside(model: Any, processor: Any, folder: Path, recorded: Mapping[str, Any] | str) -> None:
+    """Writes `onnx/` for a captioner with the provenance of its features, or a dual encoder with its fingerprint.
 
     The model must be a model of this package that reads images, unchanged since it was loaded from the folder, in
     float32 on the CPU.
@@ -212,12 +258,13 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
     vision = model.config.vision_config
     if not vision.save_frozen_weights and not is_packaged(vision.pretrained):
         raise UnexportableError(f"Weights of the vision encoder are not in this folder but in {vision.pretrained}.")
-    if fingerprint is None and word_settings(tokenizer)["vocabulary"] is None:
+    is_captioner = not isinstance(recorded, str)
+    if is_captioner and word_settings(tokenizer)["vocabulary"] is None:
         raise UnexportableError("Its vocabulary has subwords; give another folder with --output.")
 
     def write(target: Path) -> None:
-        if fingerprint is None:
-            write_captioner_graphs(model, processor, target)
+        if is_captioner:
+            write_captioner_graphs(model, processor, target, recorded)
         else:
             plain = Tokenizer.from_file(str(folder / "tokenizer.json"))
             plain.no_padding()
@@ -229,12 +276,13 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
                 write_image_graph(encoder, target)
                 image = image_settings(model, processor)
             settings = {
+                "dimension": encoder.dimension,
                 "inputs": list(encoder.text_inputs(TEXTS)),
                 **write_text_graph(encoder, target),
                 "pad_token_id": tokenizer.pad_token_id,
                 "special_ids": sorted({tokenizer.unk_token_id, *tokenizer.all_special_ids}),
                 "image": image,
-                "fingerprint": fingerprint,
+                "fingerprint": recorded,
             }
             write_text_atomically(target / TEXT_SETTINGS, json.dumps(settings, indent=1) + "\n")
         record_sources(folder, target)

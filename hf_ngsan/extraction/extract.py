@@ -4,32 +4,25 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
-import torch
-from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 from datasets import Dataset, Features, List, Value
-from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.boxes import ImageBoxes
 from ..data.contract import caption_features, check_row
+from ..exporting.onnx_folder import VisionGraph
 from ..io.files import FileStamp, check_place, write_text_atomically
 from ..io.folders import FolderLock, is_empty
-from ..io.processes import make_accelerator
+from ..io.processes import default_images_per_shard, extraction_accelerator, on_main_process
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
 from ..loading.provenance import described, installed_versions, provenance_difference, vision_provenance
-from ..models.processing_captioning import pad_visual_inputs
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
 METADATA = "extraction.json"  # the provenance of the features
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
-MAX_IMAGES_PER_SHARD = 256
-MIN_SHARDS = 64  # minimal shards of a folder with enough images, so that many processes get equal shares
 
 
 class ExtractionResult(NamedTuple):
@@ -56,8 +49,8 @@ class FeatureFolder(ShardFolder):
 
 
 def extract_features(
-    model: PreTrainedModel,
-    image_processor: BaseImageProcessor,
+    model: Any,
+    image_processor: Callable[..., Mapping[str, Any]],
     images: ImageList | str | os.PathLike,
     output: str | os.PathLike,
     *,
@@ -70,7 +63,7 @@ def extract_features(
     skip_errors: bool = False,
     change: ImageChange | None = None,
     detector: Callable[[list], Any] | None = None,
-    accelerator: Accelerator | None = None,
+    accelerator: Any = None,
 ) -> ExtractionResult:
     """Writes the visual features and boxes of images into a folder for `load_data("features:FOLDER", split)`.
 
@@ -78,7 +71,7 @@ def extract_features(
     are added to the folder. Several processes write different shards, with the same rows as one process.
 
     Args:
-        model: a [`VisionModel`].
+        model: a [`VisionModel`], or the graph of one, which works in one process without torch.
         image_processor: its image processor.
         images: result of [`list_images`], or its source: a folder or COCO file.
         output: a new or empty folder, or one of an earlier extraction with the same model and preprocessing.
@@ -94,7 +87,8 @@ def extract_features(
         detector: finds the boxes for a model of kind `"boxes"` if the images have none ([`ImageList.with_boxes`]). It
             is called with a list of PIL images, and returns three lists, or a list with a triple for each image: boxes
             `(N, 4)` as `x1, y1, x2, y2` in pixels, their scores and their labels.
-        accelerator: accelerator of the processes that share the work; created if `None`.
+        accelerator: Accelerator of the processes that share the work, created if `None`, or
+            [`~hf_ngsan.io.processes.OneProcess`].
 
     Raises:
         ExtractionError: the folder has other contents, its features or their images have changed, an image cannot be
@@ -125,7 +119,8 @@ def extract_features(
     images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
     folder, begin = FeatureFolder(output), time.perf_counter()
-    lock = lock_of(folder.path, "extraction")
+    busy = f"Another extraction is writing {folder.path}; wait for it or choose another."
+    lock = FolderLock(folder.path, ExtractionError(busy))
     if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
         raise ExtractionError(f"{name}: boxes of a file or a detector need a vision encoder of kind boxes.")
     if change is not None and model.config.kind == "boxes":
@@ -138,7 +133,7 @@ def extract_features(
         description = {
             "format": 1,
             "backbone": str(name),
-            **vision_provenance(model, image_processor),
+            **(model.provenance if isinstance(model, VisionGraph) else vision_provenance(model, image_processor)),
             "dtype": dtype,
             "columns": columns + ["captions"] * images.has_captions + ["split"] * (split is not None),
             "images_per_shard": images_per_shard or default_images_per_shard(len(images), batch_size),
@@ -167,7 +162,8 @@ def extract_features(
         own = chunks[accelerator.process_index :: accelerator.num_processes]
         batches = [batch for chunk in own for batch in chunk.batches]
         prepared = load_batches(images, batches, image_processor, num_workers, accelerator, "extracting", change)
-        model = model.eval().to(accelerator.device)
+        if not isinstance(model, VisionGraph):
+            model = model.eval().to(accelerator.device)
         columns, image_list = columns_of(description), images.checksum(split)
         for chunk in own:
             shard = ShardWriter(folder, columns, chunk.generation, chunk.number, image_list)
@@ -204,7 +200,7 @@ def columns_of(description: Mapping) -> Features:
 
 
 def rows_of_batch(
-    model: PreTrainedModel,
+    model: Any,
     images: ImageList,
     split: str | None,
     description: Mapping,
@@ -214,7 +210,11 @@ def rows_of_batch(
     if not batch.positions:
         return
     listed = [images.images[position] for position in batch.positions]
-    inputs = batch.inputs | pad_visual_inputs(visual_boxes=[of_image.corners for of_image in boxes])
+    inputs = batch.inputs
+    if boxes:
+        from ..models.processing_captioning import pad_visual_inputs
+
+        inputs = inputs | pad_visual_inputs(visual_boxes=[of_image.corners for of_image in boxes])
     encoded_images = encoded(model, inputs, description["dtype"], [image.file_name for image in listed])
     for place, (image, (width, height), seen) in enumerate(zip(listed, batch.sizes, encoded_images, strict=True)):
         if boxes:  # followed by the whole image and grid cells
@@ -249,35 +249,38 @@ def boxes_of_batch(
     return [of.fitted(*size, images.images[place].file_name, skip_errors) for of, size, place in known]
 
 
-def encoded(
-    model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], dtype: str, names: Sequence[str]
-) -> list[dict[str, Any]]:
+def encoded(model: Any, inputs: Mapping[str, Any], dtype: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Encodes images; returns for each of them `visual_features` `(N, D)` in a dtype, float32 `visual_boxes` `(N, 4)`
     (except for frames) and, for detected regions, their class names `objects` and their `object_scores`.
     """
+    seen = model(**inputs) if isinstance(model, VisionGraph) else outputs_of(model, inputs)
+    mask = seen.pop("attention_mask").astype(bool)
+    of_images = []
+    for place, name in enumerate(names):
+        of_image = {key: values[place][mask[place]] for key, values in seen.items()}
+        with numpy.errstate(over="ignore"):
+            row: dict[str, Any] = {"visual_features": of_image.pop("visual_features").astype(dtype)}
+        if not numpy.isfinite(row["visual_features"]).all():
+            raise ExtractionError(
+                f"{name}: its features are not finite {dtype} numbers; use --dtype float32, or check the weights."
+            )
+        if "classes" in of_image:
+            labels = model.config.backbone_config.id2label
+            row["objects"] = [labels.get(number, "") for number in of_image.pop("classes").tolist()]
+            row["object_scores"] = of_image.pop("scores").tolist()
+        of_images.append(row | of_image)
+    return of_images
+
+
+def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
+    """Returns the outputs of a vision encoder as arrays, floats in single precision."""
+    import torch
+
     options = {"output_detections": True} if model.config.kind == "regions" else {}
     with torch.inference_mode():
         output = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()}, **options)
     seen = {name: values.cpu() for name, values in output.items()}
-    of_images = []
-    for place, name in enumerate(names):
-        mask = seen["attention_mask"][place].bool()
-        of_image = {key: values[place][mask] for key, values in seen.items() if key != "attention_mask"}
-        with numpy.errstate(over="ignore"):
-            stored = of_image["visual_features"].float().numpy().astype(dtype)
-        if not numpy.isfinite(stored).all():
-            raise ExtractionError(
-                f"{name}: its features are not finite {dtype} numbers; use --dtype float32, or check the weights."
-            )
-        row: dict[str, Any] = {"visual_features": stored}
-        if "visual_boxes" in of_image:
-            row["visual_boxes"] = of_image["visual_boxes"].float().numpy()
-        if options:
-            labels = model.config.backbone_config.id2label
-            row["objects"] = [labels.get(number, "") for number in of_image["classes"].tolist()]
-            row["object_scores"] = of_image["scores"].float().tolist()
-        of_images.append(row)
-    return of_images
+    return {name: (one.float() if one.is_floating_point() else one).numpy() for name, one in seen.items()}
 
 
 def check_output_folder(folder: Path) -> None:
@@ -340,12 +343,6 @@ def refuse_other_images(
             raise ExtractionError(f"{where} changed since its features were extracted; choose another output folder.")
 
 
-def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
-    """Returns a multiple of the batch size that gives processes equal shares and limits the loss after a kill."""
-    wanted = min(max(num_images // MIN_SHARDS, 1), largest)
-    return -(-wanted // batch_size) * batch_size
-
-
 def plan_chunks(
     images: ImageList,
     split: str | None,
@@ -370,20 +367,3 @@ def plan_chunks(
             is_retry = number in done
             chunks.append(Chunk(next_generation if is_retry else generation, number, missing, is_retry))
     return chunks
-
-
-def extraction_accelerator() -> Accelerator:
-    waiting = InitProcessGroupKwargs(timeout=timedelta(days=30))  # for a process that has finished its share
-    return make_accelerator(kwargs_handlers=[waiting])
-
-
-def on_main_process(accelerator: Accelerator, work: Callable[[], Any]) -> Any:
-    """Runs `work` in the main process; returns its result, or raises its error, in every process."""
-    results: list[Any] = [work() if accelerator.is_main_process else None]
-    if accelerator.num_processes > 1:
-        broadcast_object_list(results)
-    return results[0]
-
-
-def lock_of(folder: Path, work: str) -> FolderLock:
-    return FolderLock(folder, ExtractionError(f"Another {work} is writing {folder}; wait for it or choose another."))

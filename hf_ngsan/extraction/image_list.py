@@ -5,8 +5,9 @@ import io
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,26 +15,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader
-from transformers import BaseImageProcessor
-
-from ..data import DataError, load_data, reads_files
 from ..data.annotations import coco_records
-from ..data.boxes import ImageBoxes, boxes_of_images
 from ..data.coco_files import number_at_the_end, read_json
+from ..data.errors import DataError
 from ..data.images import OwnFiles, sorted_files
-from ..data.readers import READERS
+from ..data.readers import READERS, load_data
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.messages import ProgressDisplay, sentence, type_and_reason
-from ..models.image_processing_captioning import ImageError, least_side_of, load_image
-from ..models.processing_captioning import pad_clips
+from ..io.processes import OneProcess
+from ..models.images import ImageError, least_side_of, load_image
 from ..models.videos import frames_for
 
 if TYPE_CHECKING:
     import datasets
     from PIL.Image import Image
+
+    from ..data.boxes import ImageBoxes
 
 
 MAX_NAMES = 20  # maximal names of unreadable images in an error
@@ -62,7 +59,7 @@ class ImageList:
     rows: "datasets.Dataset | None" = None  # with a column `image`, `video` or `frames`, if the source is a dataset
     has_captions: bool = False  # whether every image has captions
     notes: tuple[str, ...] = ()  # sentences about images that were left out
-    boxes: tuple[ImageBoxes, ...] = ()  # boxes of each image, or empty
+    boxes: tuple["ImageBoxes", ...] = ()  # boxes of each image, or empty
 
     def __len__(self) -> int:
         return len(self.images)
@@ -74,6 +71,8 @@ class ImageList:
 
     def with_boxes(self, path: str | os.PathLike, settings: Any, skip_errors: bool = False) -> "ImageList":
         """Returns the images with boxes from a file; see [`~hf_ngsan.data.boxes.boxes_of_images`]."""
+        from ..data.boxes import boxes_of_images
+
         boxes, notes = boxes_of_images(path, self.images, settings, skip_errors)
         return replace(self, boxes=tuple(boxes), notes=(*self.notes, *notes))
 
@@ -213,6 +212,8 @@ def check_images(parts: Iterable[Any], spec: str) -> None:
 
     Raises a DataError with the names of missing or damaged images.
     """
+    from ..data import reads_files
+
     lists = [list_rows(rows, spec) for rows in parts if reads_files(rows)]
     jobs = [(images, place) for images in lists for place in range(len(images))]
     faults: list[tuple[str, str]] = []  # names and reasons
@@ -285,7 +286,7 @@ class PreparedBatch(NamedTuple):
 
     positions: list[int]  # positions of the readable images in the list
     sizes: list[tuple[int, int]]  # their widths and heights in pixels
-    inputs: dict[str, torch.Tensor]  # `pixel_values` and, if sizes differ, `pixel_mask`; empty without readable images
+    inputs: dict[str, Any]  # `pixel_values` and, if sizes differ, `pixel_mask`; empty without readable images
     unreadable: list[tuple[int, str]]  # position and reason of each other image
     stamps: dict[int, FileStamp]  # stamps of the readable images by position, if they have any
     thumbnails: list[bytes]  # small JPEG copies of them, if requested
@@ -293,7 +294,7 @@ class PreparedBatch(NamedTuple):
 
 def prepare_batch(
     images: ImageList,
-    image_processor: BaseImageProcessor,
+    image_processor: Callable[..., Mapping[str, Any]],
     change: ImageChange | None,
     thumbnail_side: int,
     positions: Sequence[int],
@@ -317,12 +318,16 @@ def prepare_batch(
         pictures[position] = picture
         stamps.update({} if stamp is None else {position: stamp})
 
-    def preprocess(*some: int) -> dict[str, torch.Tensor]:
+    def preprocess(*some: int) -> dict[str, Any]:
         of_each = [pictures[position] if images.of_clips else [pictures[position]] for position in some]
         if not some:
             return {}
         found = image_processor(images=[image for of_one in of_each for image in of_one], return_tensors="pt")
-        return pad_clips(found["pixel_values"].split([*map(len, of_each)])) if images.of_clips else dict(found)
+        if not images.of_clips:
+            return dict(found)
+        from ..models.processing_captioning import pad_clips
+
+        return pad_clips(found["pixel_values"].split([*map(len, of_each)]))
 
     def readable(work: Callable[[int], Any], some: Iterable[int]) -> list[int]:
         """Returns the positions for which `work` succeeds; the other images are recorded as unreadable."""
@@ -362,9 +367,9 @@ def prepare_batch(
 def load_batches(
     images: ImageList,
     batches: Sequence[Sequence[int]],
-    image_processor: BaseImageProcessor,
+    image_processor: Callable[..., Mapping[str, Any]],
     num_workers: int | None,
-    accelerator: Accelerator,
+    accelerator: Any,
     work: str,
     change: ImageChange | None = None,
     thumbnail_side: int = 0,
@@ -374,13 +379,29 @@ def load_batches(
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         num_workers = min(max(processors // int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes)), 1), 4)
     prepare = partial(prepare_batch, images, image_processor, change, thumbnail_side)
-    positions_of_batches: Any = batches  # a sequence works as a dataset
-    loader: DataLoader = DataLoader(
-        positions_of_batches, batch_size=None, collate_fn=prepare, num_workers=num_workers if batches else 0
-    )
+    if isinstance(accelerator, OneProcess):
+        loader: Iterable[PreparedBatch] = map_ahead(prepare, batches, max(num_workers, 1))
+    else:
+        from torch.utils.data import DataLoader
+
+        positions_of_batches: Any = batches  # a sequence works as a dataset
+        workers = num_workers if batches else 0
+        loader = DataLoader(positions_of_batches, batch_size=None, collate_fn=prepare, num_workers=workers)
     with ProgressDisplay(work, sum(map(len, batches)), shown=accelerator.process_index == 0) as display:
         done = 0
         for batch, positions in zip(loader, batches, strict=True):
             yield batch
             done += len(positions)
             display.update(done)
+
+
+def map_ahead(function: Callable[[Any], Any], items: Iterable[Any], num_threads: int) -> Iterator[Any]:
+    """Yields the results of a function in order, computed by threads that are at most one item each ahead."""
+    with ThreadPoolExecutor(num_threads) as pool:
+        waiting: deque[Future] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > num_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -30,7 +30,7 @@ from transformers.utils import ModelOutput
 from ..data.collator import IGNORED_LABEL
 from ..io import DEFAULT_CAPTION_LENGTH
 from ..models.decoding import with_search
-from ..models.image_processing_captioning import load_image
+from ..models.images import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder
 
 LENGTHS = {"max_new_tokens", "max_length", "generation_config"}

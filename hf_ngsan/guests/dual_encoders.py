@@ -19,7 +19,7 @@ from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel
 
 from ..io.files import sha256
 from ..models.contrastive_losses import pair_losses
-from ..models.image_processing_captioning import load_image
+from ..models.images import load_image
 from ..models.modeling_vision import cell_boxes
 from ..registry import own_model_types
 

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MESSAGES = "HF_NGSAN_MESSAGES"  # environment variable: the folder for the errors of the processes
 SECONDS_BETWEEN_LOOKS = 0.2
+MAX_IMAGES_PER_SHARD = 256
+MIN_SHARDS = 64  # minimal shards of a folder with enough images, so that many processes get equal shares
 SECONDS_TO_END = 2.0  # seconds after one of them has failed
 
 
@@ -93,6 +96,40 @@ def make_accelerator(**options: Any) -> "Accelerator":
     if precision is not None and is_initialized() and AcceleratorState().mixed_precision != precision:
         AcceleratorState._reset_state()
     return Accelerator(cpu=not torch.accelerator.is_available(), **options)
+
+
+class OneProcess:
+    """Stands for the Accelerator of a process that works alone, on a CPU and without torch."""
+
+    num_processes, process_index, is_main_process = 1, 0, True
+
+    def wait_for_everyone(self) -> None:
+        pass
+
+    end_training = wait_for_everyone
+
+
+def extraction_accelerator() -> "Accelerator":
+    from accelerate.utils import InitProcessGroupKwargs
+
+    waiting = InitProcessGroupKwargs(timeout=timedelta(days=30))  # of a process that has finished its share
+    return make_accelerator(kwargs_handlers=[waiting])
+
+
+def on_main_process(accelerator: "Accelerator | OneProcess", work: Callable[[], Any]) -> Any:
+    """Returns the result of `work`, done by the main process, in every process; an error of it ends all."""
+    results: list[Any] = [work() if accelerator.is_main_process else None]
+    if accelerator.num_processes > 1:
+        from accelerate.utils import broadcast_object_list
+
+        broadcast_object_list(results)
+    return results[0]
+
+
+def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
+    """Returns a multiple of the batch size that gives processes equal shares and limits the loss of a kill."""
+    wanted = min(max(num_images // MIN_SHARDS, 1), largest)
+    return -(-wanted // batch_size) * batch_size
 
 
 def leave_process_group() -> None:

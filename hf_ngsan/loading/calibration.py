@@ -2,13 +2,11 @@
 
 The confidence in a caption is the probability that its CIDEr-D against human captions is at least that of the median
 caption of the calibration images. It is a logistic regression (Platt 1999) on the mean log-probability of the caption's
-tokens and a second number: the cosine similarity of image and caption by a dual encoder or, for the quick judge, the
-familiarity of the image. The quick judge needs the captioner only.
+tokens and the cosine similarity of image and caption by a dual encoder.
 
 The familiarity of an image is its log-density under a mixture of von Mises-Fisher distributions around clusters of the
 training images' embeddings (Banerjee et al. 2005). An image is unlike the training images if it is less familiar than
-95% of the images of the calibration split. The embeddings come from the dual encoder. For the quick judge, they are the
-means of the captioner's visual features minus their mean over the training images, normalized to length 1.
+95% of the images of the calibration split. The embeddings come from the dual encoder.
 """
 
 import base64
@@ -20,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..io.files import write_text_atomically
+from ..io.files import sha256, write_text_atomically
 from ..io.packaged import find_model_folder
 
 CONFIDENCE, SEARCH = "confidence.json", "search.json"
@@ -29,47 +27,20 @@ CONCENTRATION = 10.0
 
 
 @dataclass(frozen=True)
-class Judge:
-    """A logistic regression and the density of training images."""
+class Calibration:
+    """The content of `confidence.json` of a captioner: a logistic regression, and the density of training images."""
 
     intercept: float  # coefficients of the regression
     log_probability: float
-    evidence: float  # coefficient of the similarity or the familiarity
+    similarity: float  # coefficient of the similarity
     auroc: float  # area under the ROC curve of the confidence, by cross-validation
     calibration_error: float  # ECE over ten bins, by cross-validation
     min_familiarity: float  # an image with less is unlike the training images
     clusters: str  # unit vectors `(clusters, dimension)` of training images, float16, in base64
     shares: list[float]  # share of the training images in each cluster
-    doubt_below: float = 0.3  # confidence below which a caption gets a warning
-    doubted: float | None = None  # share of the wrong captions with a warning, by cross-validation
-    centre: str | None = None  # mean of the training images' vectors `(dimension,)`, unless these are unit vectors
-
-    def judge(
-        self, images: np.ndarray, scores: Sequence[float], similarities: np.ndarray | None = None
-    ) -> list[dict[str, Any]]:
-        """Returns `confidence` and `unlike_training` of captions; captions of an image are next to each other.
-
-        Needs embeddings of images `(images, dimension)`, the mean log-probabilities of captions and, if these are the
-        evidence, their similarities to the images.
-        """
-        vectors = images if self.centre is None else unit(images - from_text(self.centre))
-        familiar = familiarity(vectors, from_text(self.clusters).reshape(-1, images.shape[1]), self.shares)
-        of_captions = np.repeat(np.arange(len(images)), len(scores) // len(images))
-        evidence = familiar[of_captions] if similarities is None else similarities
-        values = sigmoid(self.intercept + self.log_probability * np.asarray(scores) + self.evidence * evidence)
-        is_unlike = (familiar < self.min_familiarity)[of_captions]
-        return [
-            {"confidence": float(value), "unlike_training": bool(unlike)}
-            for value, unlike in zip(values, is_unlike, strict=True)
-        ]
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """The content of `confidence.json` of a captioner."""
-
-    quick: Judge  # needs the captioner only
-    full: Judge  # also needs the dual encoder
+    doubt_below: float  # confidence below which a caption gets a warning
+    doubted: float  # share of the wrong captions with a warning, by cross-validation
+    captioner: dict[str, str]  # checksums of the captioner's files of weights
     dual_encoder: str  # folder, packaged name or Hub name
     fingerprint: str  # fingerprint of the dual encoder's weights and preprocessing
     shares_vision: bool  # whether images are encoded once, by the captioner's vision encoder
@@ -78,6 +49,28 @@ class Calibration:
     split: str
     num_images: int
     num_beams: int
+
+    def judge(self, images: np.ndarray, scores: Sequence[float], similarities: np.ndarray) -> list[dict[str, Any]]:
+        """Returns `confidence`, `unlike_training` and `doubt` of captions; captions of an image are next to each other.
+
+        `doubt` is a short warning for a doubtful caption, None for other captions. Needs embeddings of images `(images,
+        dimension)`, the mean log-probabilities of captions, and their similarities to the images.
+        """
+        familiar = familiarity(images, from_text(self.clusters).reshape(-1, images.shape[1]), self.shares)
+        of_captions = np.repeat(np.arange(len(images)), len(scores) // len(images))
+        logits = self.log_probability * np.asarray(scores) + self.similarity * similarities
+        values = sigmoid(self.intercept + logits)
+        is_unlike = (familiar < self.min_familiarity)[of_captions]
+        return [
+            {"confidence": value, "unlike_training": unlike, "doubt": self.doubt(value, unlike)}
+            for value, unlike in zip(values.tolist(), is_unlike.tolist(), strict=True)
+        ]
+
+    def doubt(self, confidence: float, unlike: bool) -> str | None:
+        if confidence >= self.doubt_below and not unlike:
+            return None
+        words = "probably wrong" if confidence < self.doubt_below else "perhaps wrong"
+        return f"{words} ({confidence:.0%})" + (": unlike the training photographs" if unlike else "")
 
 
 @dataclass(frozen=True)
@@ -99,11 +92,18 @@ class SearchCalibration:
 
 
 def read_calibration(model: str | Path) -> Calibration | None:
-    """Returns the calibration of a captioner; None if there is none."""
+    """Returns the calibration of a captioner; None if there is none. Raises a ValueError for one of other weights."""
     content = content_of(model, CONFIDENCE)
     if content is None:
         return None
-    return Calibration(**{**content, "quick": Judge(**content["quick"]), "full": Judge(**content["full"])})
+    folder = Path(find_model_folder(model))
+    if content.get("captioner") != weights_of(folder):
+        raise ValueError(f"{folder / CONFIDENCE} is of other weights; make it anew: hf-ngsan calibrate --model {model}")
+    return Calibration(**content)
+
+
+def weights_of(folder: Path) -> dict[str, str]:
+    return {file.name: sha256(file) for file in sorted(folder.glob("[!.]*.safetensors"))}
 
 
 def read_search_calibration(model: str | Path) -> SearchCalibration | None:
@@ -129,21 +129,9 @@ def write_calibration(folder: str | Path, calibration: Calibration | SearchCalib
     write_text_atomically(Path(folder) / name, json.dumps(asdict(calibration), indent=2) + "\n")
 
 
-def doubt_of(confidence: float, unlike: bool, doubt_below: float) -> str | None:
-    """Returns a short warning for a doubtful caption; None for other captions."""
-    if confidence >= doubt_below and not unlike:
-        return None
-    words = "probably wrong" if confidence < doubt_below else "perhaps wrong"
-    return f"{words} ({confidence:.0%})" + (": unlike the training photographs" if unlike else "")
-
-
 def familiarity(images: np.ndarray, clusters: np.ndarray, shares: Sequence[float]) -> np.ndarray:
     """Returns the log-density of unit vectors among the training images, up to a constant."""
     return np.log(np.exp(CONCENTRATION * (images @ clusters.T)) @ np.asarray(shares))
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def to_text(array: np.ndarray) -> str:

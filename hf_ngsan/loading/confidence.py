@@ -38,28 +38,18 @@ class Confidence:
         return dual_encoder_of(placed.to(self.device), processor)
 
     def judge(
-        self, visual: Mapping[str, torch.Tensor], captions: Sequence[str], scores: Sequence[float], quick: bool = False
+        self, visual: Mapping[str, torch.Tensor], captions: Sequence[str], scores: Sequence[float]
     ) -> list[dict[str, Any]]:
-        """Returns `confidence` and `unlike_training` for each caption; captions of an image are next to each other.
+        """Returns `confidence`, `unlike_training` and `doubt` for each caption; captions of an image are next to each
+        other.
 
         `visual` has the captioner's `visual_features` `(images, regions, size)`, their `attention_mask` `(images,
-        regions)` and, if needed, `pixel_values`. `scores` are the mean log-probabilities of the captions. With
-        `quick`, no dual encoder is needed.
+        regions)` and, if needed, `pixel_values`. `scores` are the mean log-probabilities of the captions.
         """
-        if quick:
-            return self.calibration.quick.judge(summaries(visual), scores)
         images = embed_visual(self.encoder, visual, self.calibration.shares_vision)
         of_captions = np.repeat(images, len(captions) // len(images), axis=0)
         similarities = (of_captions * embed_captions(self.encoder, captions)).sum(-1)
-        return self.calibration.full.judge(images, scores, similarities)
-
-
-def summaries(visual: Mapping[str, torch.Tensor]) -> np.ndarray:
-    """Returns the means of visual features over the real regions, float32 `(images, size)`."""
-    features, mask = visual["visual_features"].float(), visual.get("attention_mask")
-    if mask is None:
-        return features.mean(1).cpu().numpy()
-    return ((features * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)).cpu().numpy()
+        return self.calibration.judge(images, scores, similarities)
 
 
 def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], shares_vision: bool) -> np.ndarray:

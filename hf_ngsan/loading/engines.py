@@ -32,21 +32,21 @@ TOLERANCE = 1e-4
 logger = logging.getLogger(__name__)
 
 
-def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
+def use_engine(model: nn.Module, processor: Any, engine: str | None) -> None:
     """Makes an engine run the convolutional backbones of a model in inference.
 
     Args:
         model: a vision encoder or a model with one, in evaluation mode. Its weights must not change afterwards.
         processor: its processor or image processor.
-        engine: `"torch"` changes nothing; `"onnx"` uses ONNX Runtime; `"auto"` uses it if it is installed and can run
-            the backbones, and PyTorch otherwise.
+        engine: `None` and `"torch"` change nothing; `"onnx"` uses ONNX Runtime; `"auto"` uses it if it is installed and
+            can run the backbones, and PyTorch otherwise.
 
     Raises:
         ValueError: there is no such engine, it is not installed, or it cannot run or trace this model.
     """
-    if engine not in ENGINES:
+    if engine not in (None, *ENGINES):
         raise ValueError(f"There is no engine {engine!r}; choose one of {', '.join(ENGINES)}.")
-    if engine == "torch":
+    if engine in (None, "torch"):
         return
     try:
         run_backbones(model, processor)

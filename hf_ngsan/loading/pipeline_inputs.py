@@ -18,7 +18,7 @@ from ..data.boxes import ImageBoxes
 from ..guests.captioners import batches
 from ..io.messages import one_sentence
 from ..models.attention_maps import attention_maps
-from ..models.image_processing_captioning import ImageError, least_side_of, load_image
+from ..models.images import ImageError, least_side_of, load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.processing_captioning import (
     TOKENIZING,

@@ -35,9 +35,8 @@ class CaptioningPipeline(ItemPipeline):
         return_visualness (`bool`, defaults to `False`): return how much each word depends on the image, for a captioner
             with adaptive attention (RSTNet).
         return_scores (`bool`, defaults to `False`): return log-probabilities of each caption and its words.
-        return_confidence (`bool` or `"quick"`, defaults to `False`): return the probability that each caption is right,
-            and whether its image is unlike the training images; the captioner must be calibrated (`hf-ngsan
-            calibrate`). `"quick"` uses the captioner only, without its dual encoder.
+        return_confidence (`bool`, defaults to `False`): return the probability that each caption is right, and whether
+            its image is unlike the training images; the captioner must be calibrated (`hf-ngsan calibrate`).
         attention_side (`int`, *optional*): longest side of the maps in pixels; that of the image if `None`.
         on_error (`str`, defaults to `"raise"`): for an input that cannot be read, `"raise"` an error with its index, or
             `"skip"` it and continue. An error of the iterator itself always ends the call: to skip damaged images of a
@@ -56,7 +55,7 @@ class CaptioningPipeline(ItemPipeline):
         - `"visualness"`: pairs of word and value in [0, 1]
         - `"score"` and `"word_scores"`: pairs of word and log-probability (see
           [`~hf_ngsan.models.text_scores.TextScores`])
-        - `"confidence"` in [0, 1], and `"unlike_training"`
+        - `"confidence"` in [0, 1], `"unlike_training"`, and `"doubt"`, a warning for a doubtful caption or `None`
 
     Raises:
         ValueError: an input is neither an image nor such a mapping, its arrays have wrong shapes, or its text has words
@@ -94,7 +93,7 @@ class CaptioningPipeline(ItemPipeline):
         return_attention: bool = False,
         return_visualness: bool = False,
         return_scores: bool = False,
-        return_confidence: bool | str = False,
+        return_confidence: bool = False,
         **generate_kwargs: Any,
     ) -> list[dict]:
         tokenizer = self.processor.tokenizer
@@ -108,7 +107,7 @@ class CaptioningPipeline(ItemPipeline):
         if return_confidence:
             visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs} | pixels
             scores = [answer["score"] for answer in answers]
-            judgements = self.confidence.judge(visual, texts, scores, quick=return_confidence == "quick")
+            judgements = self.confidence.judge(visual, texts, scores)
             answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
             if not getattr(self.model.config, "adaptive_attention", False):

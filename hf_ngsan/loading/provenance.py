@@ -11,11 +11,10 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import torch
-from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
-
-if TYPE_CHECKING:  # saves half a second of `import hf_ngsan`
+if TYPE_CHECKING:
+    import torch
     from datasets import Dataset
+    from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 FIELDS = ("kind", "backbone_type", "checksums")
 SETTINGS = {
@@ -34,7 +33,7 @@ WITHOUT_EFFECT = {
 """Fields of configurations that do not change what a loaded model computes."""
 
 
-def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcessor) -> dict:
+def vision_provenance(model: "PreTrainedModel", image_processor: "BaseImageProcessor") -> dict:
     """Returns the provenance of the features of a [`VisionModel`]; it does not depend on the origin of its files.
 
     The keys are `kind`, `backbone_type`, `feature_size`, the settings (`None` if the kind does not have them), and
@@ -70,7 +69,9 @@ def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
     return None
 
 
-def weights_checksum(model: torch.nn.Module) -> str:
+def weights_checksum(model: "torch.nn.Module") -> str:
+    import torch
+
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
@@ -78,7 +79,7 @@ def weights_checksum(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def model_fingerprint(model: PreTrainedModel, processor: Any) -> str:
+def model_fingerprint(model: "PreTrainedModel", processor: Any) -> str:
     """Returns a checksum of the weights of a dual encoder and of its preprocessing."""
     image_processor = processor.image_processor
     settings = {} if image_processor is None else unusual_settings(image_processor)
@@ -86,11 +87,11 @@ def model_fingerprint(model: PreTrainedModel, processor: Any) -> str:
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
-def backbone_settings(config: PreTrainedConfig) -> dict:
+def backbone_settings(config: "PreTrainedConfig") -> dict:
     return {"model_type": config.model_type, **unusual_settings(config)}
 
 
-def unusual_settings(configured: PreTrainedConfig | BaseImageProcessor) -> dict:
+def unusual_settings(configured: "PreTrainedConfig | BaseImageProcessor") -> dict:
     """Returns the settings that differ from their defaults; new settings of later versions do not change the result."""
     return with_effect(differing(configured.to_dict(), type(configured)().to_dict()))
 
@@ -144,8 +145,10 @@ def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping) and value.keys() >= set(FIELDS)
 
 
-def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: "Dataset", data: str) -> None:
+def check_provenance(model: "PreTrainedModel", processor: "ProcessorMixin", rows: "Dataset", data: str) -> None:
     """Raises a ValueError if features differ from those that a captioner was trained on or computes."""
+    from transformers import PreTrainedModel
+
     provenance = features_provenance(rows, data)
     origins = {"the training features of the model": model.config.features_provenance}
     vision, image_processor = model.base_model.vision, processor.image_processor
@@ -160,7 +163,7 @@ def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: "D
             )
 
 
-def remember_features(model: PreTrainedModel, rows: "Dataset", data: str) -> None:
+def remember_features(model: "PreTrainedModel", rows: "Dataset", data: str) -> None:
     """Writes the provenance of the training features, if known, into the configuration of a captioner."""
     if "visual_features" not in rows.column_names:
         model.config.features_provenance = None

@@ -90,11 +90,11 @@ def masked_moments(
 
 
 class TrainedInstanceNorm(torch.autograd.Function):
-    """Instance normalization in 11 to 16 operators, gradient included, in place of 38."""
+    """Instance normalization in 11 to 16 operators, gradient included, instead of 38."""
 
     @staticmethod
     def forward(ctx: Any, states: torch.Tensor, mask: torch.Tensor | None, eps: float) -> torch.Tensor:
-        share = None  # of each token in the moments, `(B, 1, N)`: 1 / n, 0 at padding
+        share = None  # weight of each token in the moments, `(B, 1, N)`: 1 / n, 0 at padding
         with torch.autocast(states.device.type, enabled=False):
             if mask is None:
                 variance, mean = torch.var_mean(states, 1, correction=0, keepdim=True)
@@ -116,16 +116,16 @@ class TrainedInstanceNorm(torch.autograd.Function):
         normalized, scale, share = ctx.saved_tensors
         products = gradient * normalized
         if share is None:
-            of_moments = torch.addcmul(gradient.mean(1, keepdim=True), normalized, products.mean(1, keepdim=True))
-            return (gradient - of_moments) * scale, None, None
-        of_moments = torch.addcmul(gradient.sum(1, keepdim=True), normalized, products.sum(1, keepdim=True))
-        return torch.addcmul(gradient, share.mT, of_moments, value=-1) * scale, None, None
+            moments_gradient = torch.addcmul(gradient.mean(1, keepdim=True), normalized, products.mean(1, keepdim=True))
+            return (gradient - moments_gradient) * scale, None, None
+        moments_gradient = torch.addcmul(gradient.sum(1, keepdim=True), normalized, products.sum(1, keepdim=True))
+        return torch.addcmul(gradient, share.mT, moments_gradient, value=-1) * scale, None, None
 
 
 class InstanceNorm(nn.Module):
     """Instance normalization over the real tokens of each sample, channel by channel: eq. 6 of Guo et al. 2020.
 
-    One token gives 0 in every channel, two give +-1: normalized self-attention needs many regions.
+    With one token every channel becomes 0, with two it becomes +-1: normalized self-attention needs many regions.
     """
 
     def __init__(self, num_channels: int, affine: bool = False, eps: float = 1e-5):
@@ -148,7 +148,7 @@ class InstanceNorm(nn.Module):
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalization over all real tokens of a batch: the "BN" row of table 2 of Guo et al. 2020.
 
-    The running variance is the mean of the biased ones, with which batches are normalized; PyTorch's is unbiased.
+    The running variance is the mean of the biased variances that normalize the batches; PyTorch's is unbiased.
     """
 
     running_mean: torch.Tensor
@@ -200,14 +200,14 @@ class ChannelAffine(nn.Module):
 
 
 def make_norm(kind: str | None, num_channels: int, affine: bool) -> nn.Module | None:
-    """Makes the normalization of queries or keys that a configuration names; `None` for none."""
+    """Makes a normalization of queries or keys by its name in a configuration; returns `None` for `None`."""
     if kind is None:
         return None
     return {"instance": InstanceNorm, "layer": LayerNorm, "batch": BatchNorm}[kind](num_channels, affine)
 
 
 def project(states: torch.Tensor, *layers: nn.Module) -> Sequence[torch.Tensor]:
-    """Applies linear layers to the same states: in training by one product, which spares operators of the gradient."""
+    """Applies linear layers to the same states, in training as one product, which needs fewer gradient operators."""
     linear: Any = layers
     if not linear[0].training or any(type(layer) is not nn.Linear for layer in layers):  # with adapters, or quantized
         return [layer(states) for layer in layers]
@@ -219,11 +219,11 @@ def project(states: torch.Tensor, *layers: nn.Module) -> Sequence[torch.Tensor]:
 class MultiHeadAttention(nn.Module):
     """Multi-head attention through transformers' attention interface (eager, SDPA, flex).
 
-    With `query_norm="instance"` it is normalized self-attention, eq. 7 of Guo et al. 2020: Softmax(IN(Q) K^T) V. Scores
+    `query_norm="instance"` makes it normalized self-attention, eq. 7 of Guo et al. 2020: Softmax(IN(Q) K^T) V. Scores
     are scaled by 1/sqrt(head_dim); `position_bias` is added unscaled.
 
-    In cross-attention the queries may be a multiple of the keys in number: rows `i * C ... i * C + C - 1` of the
-    queries then belong to row `i` of the keys (C captions of one image). `layer_idx` is the place in a decoder's cache.
+    Cross-attention accepts C rows of queries for each row of keys: rows `i * C ... i * C + C - 1` of the queries then
+    belong to row `i` of the keys (C captions of one image). `layer_idx` is the index of the layer in a decoder's cache.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class MultiHeadAttention(nn.Module):
             hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
             encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`, *optional*):
                 keys and values for cross-attention; `num_images` divides `batch_size`.
-            attention_mask (*optional*): in the form that the attention implementation takes.
+            attention_mask (*optional*): in the form that the attention implementation expects.
             token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for norms.
             kwargs: `position_bias`, broadcastable to the scores; `attn_implementation`, for this call.
 
@@ -286,7 +286,7 @@ class MultiHeadAttention(nn.Module):
     def keys_and_values(
         self, source: Any, token_mask: torch.Tensor | None, cache: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns keys and values of cross-attention, `(num_images, num_heads, length, head_dim)`, once for a cache."""
+        """Returns keys and values of cross-attention, `(num_images, num_heads, length, head_dim)`; uses the cache."""
         if cache is not None and cache.is_updated.get(self.layer_idx):
             layer = cache.cross_attention_cache.layers[self.layer_idx]
             return layer.keys, layer.values
@@ -355,7 +355,7 @@ class FeedForward(nn.Module):
 
 
 class TransformerLayer(GradientCheckpointingLayer):
-    """A layer whose weights get gradients with reentrant gradient checkpointing too, if its inputs have none."""
+    """A layer whose weights get gradients with reentrant checkpointing even if its inputs require none."""
 
     def __call__(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
@@ -366,7 +366,7 @@ class TransformerLayer(GradientCheckpointingLayer):
 class EncoderLayer(TransformerLayer):
     """Self-attention and feed-forward, each LayerNorm(x + sublayer(x)).
 
-    `geometric_bias` names the kinds of [`GeometricBias`] that the layer adds to its scores; by default there is none.
+    `geometric_bias` lists the kinds of [`GeometricBias`] that the layer adds to its scores; the default is none.
     """
 
     attention_class: type[MultiHeadAttention] = MultiHeadAttention

@@ -1,4 +1,4 @@
-"""Attention of a captioner to visual tokens, and to pixels, for each predicted word, and visualness of the words."""
+"""Attention of a captioner to visual tokens and pixels for each predicted word, and visualness of words."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from .modeling_mcan import MCANForVisualQuestionAnswering
 
 NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
 EDGE_TOLERANCE = 1e-3
-"""Largest difference of the edges of neighbouring cells, as a share of the image: boxes may have half precision."""
+"""Tolerance for the edges of neighbouring cells, as a share of the image, because boxes may have half precision."""
 
 
 def word_attention(
@@ -25,14 +25,14 @@ def word_attention(
 ) -> list[tuple[list[str], np.ndarray]]:
     """Returns the cross-attention over visual tokens for every word of generated captions.
 
-    One teacher-forced pass over the finished captions gives the weights of the decoding steps of any search.
+    One teacher-forced pass over the finished captions gives the same weights as the decoding steps of any search.
 
     Args:
         model: a captioner of this package, with encoder and decoder in `model.model`.
-        tokenizer: the model's.
+        tokenizer: the tokenizer of the model.
         inputs: outputs of the processor for B images; prefixes and labels are ignored.
         sequences (`torch.LongTensor` of shape `(B * C, length)`): result of `generate()`, start token included.
-        layer: a decoder layer; None for the mean over all. The mean over heads is taken in either case.
+        layer: a decoder layer; `None` for the mean over all layers. The weights are always averaged over heads.
 
     Returns:
         For each sequence its T words, without special tokens, and float32 weights `(T, N)` over the real visual
@@ -58,10 +58,10 @@ def word_attention(
 
     mask, silent, captions = visual.get("attention_mask"), set(tokenizer.all_special_ids), []
     masks = np.ones((len(weights), num_regions), dtype=bool) if mask is None else mask.bool().cpu().numpy()
-    for index, (ids, of_words) in enumerate(zip(sequences[:, 1:].tolist(), weights, strict=True)):
-        kept = [position for position, token in enumerate(ids) if token not in silent]
-        words = [str(tokenizer.convert_ids_to_tokens(ids[position])) for position in kept]
-        captions.append((words, of_words[kept][:, masks[index * len(masks) // len(weights)]]))
+    for index, (ids, word_weights) in enumerate(zip(sequences[:, 1:].tolist(), weights, strict=True)):
+        positions = [position for position, token in enumerate(ids) if token not in silent]
+        words = [str(tokenizer.convert_ids_to_tokens(ids[position])) for position in positions]
+        captions.append((words, word_weights[positions][:, masks[index * len(masks) // len(weights)]]))
     return captions
 
 
@@ -77,14 +77,14 @@ def word_visualness_pairs(
 
 
 def mean_over_heads(layers: Sequence[torch.Tensor], layer: int | None) -> torch.Tensor:
-    """Returns the mean `(captions, words, regions)` over the heads of a layer, or over all layers too."""
+    """Returns the mean `(captions, words, regions)` over the heads of one layer, or of all layers for `None`."""
     if layer is not None and not -len(layers) <= layer < len(layers):
         raise ValueError(f"The decoder has layers 0 to {len(layers) - 1}; there is no layer {layer}.")
     return (torch.stack([*layers]).mean(0) if layer is None else layers[layer]).mean(1)
 
 
 def among_regions(weights: torch.Tensor, num_regions: int) -> torch.Tensor:
-    """Returns the weights `(..., num_regions)` of visual tokens, without that of RSTNet's language signal."""
+    """Returns the weights `(..., num_regions)` of visual tokens, without the weight of RSTNet's language signal."""
     weights = weights.float()
     if weights.shape[-1] == num_regions:
         return weights
@@ -106,8 +106,8 @@ def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
 def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
     """Turns weights `(T, N)` of visual tokens with boxes `(N, 4)` into maps of the image, float32 `(T, height, width)`.
 
-    If the boxes are the cells of a grid, row by row, a pixel has the bilinear interpolation of the weights between the
-    centres of cells; else it has the sum of the weights of the regions around it.
+    If the boxes are the cells of a grid, row by row, the weights are interpolated bilinearly between the centres of the
+    cells. Otherwise, the value of a pixel is the sum of the weights of the regions that contain it.
     """
     weights, boxes = np.asarray(weights, dtype=np.float32), np.asarray(boxes, dtype=np.float32)
     if boxes.shape != (weights.shape[-1], 4):
@@ -121,7 +121,7 @@ def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: i
 
 
 def grid_edges(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns the edges of rows `(rows, 2)` and columns `(columns, 2)` of boxes that are a grid over the image."""
+    """Returns the edges of rows `(rows, 2)` and columns `(columns, 2)` if boxes form a grid over the image."""
     num_columns = int((np.abs(boxes[:, 1] - boxes[0, 1]) <= EDGE_TOLERANCE).sum())
     if len(boxes) % num_columns:
         return None
@@ -143,13 +143,13 @@ def between_centres(edges: np.ndarray, pixels: int) -> np.ndarray:
 
 
 def painted(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
-    """Sums the weights of the regions around each pixel."""
+    """Sums the weights of the regions that contain each pixel."""
     maps = np.zeros((len(weights), height, width), dtype=np.float32)
     size = np.array([width, height])
-    for box, of_box in zip(boxes.astype(np.float64), weights.T, strict=True):
+    for box, box_weights in zip(boxes.astype(np.float64), weights.T, strict=True):
         left, top = np.minimum(np.floor(box[:2] * size + EDGE_TOLERANCE), size - 1).astype(int)
         right, bottom = np.ceil(box[2:] * size - EDGE_TOLERANCE).astype(int)
-        maps[:, top : max(bottom, top + 1), left : max(right, left + 1)] += of_box[:, None, None]
+        maps[:, top : max(bottom, top + 1), left : max(right, left + 1)] += box_weights[:, None, None]
     return maps
 
 
@@ -161,12 +161,12 @@ def question_attention(
 ) -> list[tuple[list[str], np.ndarray, np.ndarray]]:
     """Returns the distribution of each word of a question over the regions of its image; see [`word_attention`].
 
-    In guided attention each region has weights of the words. The weights of a word from all regions, divided by
-    their sum, show to which regions it matters.
+    In guided attention each region attends to the words. The weights of one word in all regions, divided by their sum,
+    show which regions attend to it.
 
     Returns:
-        For each question its T words, float32 weights `(T, N)` over the N real regions, each row with the sum 1, and
-        those `(N,)` of the regions in the answer: the mean over the glimpses of the reduction of the image.
+        For each question its T words, float32 weights `(T, N)` over the N real regions, whose rows sum to 1, and the
+        weights `(N,)` of the regions in the answer: the mean over the glimpses of the reduction of the image.
     """
     with evaluation_mode(model), torch.inference_mode():
         outputs: Any = model(**inputs, output_attentions=True, return_dict=True, attn_implementation="eager")
@@ -174,20 +174,20 @@ def question_attention(
     weights = mean_over_heads(guided, layer).mT.cpu().numpy()
     glimpses = outputs.image_glimpses.float().mean(1).cpu().numpy()
     words = inputs["attention_mask"].bool().cpu().numpy()
-    given = inputs.get("visual_attention_mask")
-    regions = np.ones(glimpses.shape, dtype=bool) if given is None else given.bool().cpu().numpy()
+    mask = inputs.get("visual_attention_mask")
+    regions = np.ones(glimpses.shape, dtype=bool) if mask is None else mask.bool().cpu().numpy()
     return [
         (
-            [str(tokenizer.convert_ids_to_tokens(word)) for word in ids[of_words].tolist()],
-            shares(of_question[of_words][:, of_regions]),
-            shares(of_image[of_regions]),
+            [str(tokenizer.convert_ids_to_tokens(word)) for word in ids[is_word].tolist()],
+            shares(word_weights[is_word][:, is_region]),
+            shares(image_weights[is_region]),
         )
-        for ids, of_words, of_question, of_image, of_regions in zip(
+        for ids, is_word, word_weights, image_weights, is_region in zip(
             inputs["input_ids"].cpu().numpy(), words, weights, glimpses, regions, strict=True
         )
     ]
 
 
 def shares(weights: np.ndarray) -> np.ndarray:
-    """Divides weights, which are not negative, by their sum over the last axis."""
+    """Divides non-negative weights by their sum over the last axis."""
     return weights / np.maximum(weights.sum(-1, keepdims=True), np.finfo(np.float32).tiny)

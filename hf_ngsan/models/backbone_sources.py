@@ -1,4 +1,4 @@
-"""Trained backbones and detection models that a new model begins with, and the preprocessing of packaged ones."""
+"""Finds trained backbones and detection models for new models, and the preprocessing of packaged backbones."""
 
 from os import PathLike
 from typing import Any
@@ -24,12 +24,12 @@ IMAGE_SIZES = dict(zip(VARIANTS, (224, 240, 260, 280, 300), strict=True))
 
 
 def packaged_config(name: str) -> dict[str, Any]:
-    """Returns the `backbone_config` of a packaged backbone; its weights need not be installed."""
+    """Returns the `backbone_config` of a packaged backbone, even if its weights are not installed."""
     return {"model_type": NGSANEfficientNetLiteConfig.model_type, **VARIANTS[name]}
 
 
 def preprocessing_of_variant(name: str) -> dict[str, Any]:
-    """Returns the settings of an image processor: pixels become `(x - 127) / 128`, as in the authors' code."""
+    """Returns the settings of the image processor, which maps pixels to `(x - 127) / 128`, as in the authors' code."""
     side = IMAGE_SIZES[name]
     return {
         "size": {"height": side, "width": side},
@@ -40,7 +40,7 @@ def preprocessing_of_variant(name: str) -> dict[str, Any]:
 
 
 def read_source(name: str) -> tuple[str, dict]:
-    """Returns kind and `config.json` of a trained backbone or detection model in a folder, a package or on the Hub."""
+    """Returns the kind and `config.json` of a trained backbone or detector from a folder, a package or the Hub."""
     if is_packaged(name):
         return "grid", packaged_config(name)
     try:
@@ -51,7 +51,7 @@ def read_source(name: str) -> tuple[str, dict]:
 
 
 def kind_of_source(name: str | PathLike, config: dict) -> str:
-    """Returns `"grid"` for a backbone, `"regions"` for a detection model, by the contents of its `config.json`."""
+    """Returns `"grid"` for the `config.json` of a backbone, and `"regions"` for that of a detection model."""
     model_type = str(config.get("model_type"))
     is_backbone = model_type in OWN_CONFIGS or has_model(model_type, "BACKBONE") or has_patch_encoder(model_type)
     heads = config.get("architectures")
@@ -67,7 +67,7 @@ def kind_of_source(name: str | PathLike, config: dict) -> str:
 
 
 def has_model(model_type: str, purpose: str) -> bool:
-    """Returns whether transformers has a model, its own or a user's, of a type for a purpose."""
+    """Returns whether transformers has a model of a type for a purpose, built in or registered by a user."""
     from transformers.models.auto import modeling_auto
 
     if model_type in getattr(modeling_auto, f"MODEL_FOR_{purpose}_MAPPING_NAMES"):
@@ -77,11 +77,11 @@ def has_model(model_type: str, purpose: str) -> bool:
 
 
 def has_patch_encoder(model_type: str) -> bool:
-    """Returns whether models of a type are patch encoders, or have one in them, as CLIP has."""
+    """Returns whether models of a type are patch encoders or contain one, as CLIP does."""
     if model_type in PATCH_ENCODERS:
         return True
     if model_type not in CONFIG_MAPPING:
         return False
     part = CONFIG_MAPPING[model_type].sub_configs_defaults.get("vision_config")
-    kind = getattr(part, "config_class", part)  # AutoConfig for a model that can have any encoder, such as LLaVA
+    kind = getattr(part, "config_class", part)  # AutoConfig for models with any encoder, such as LLaVA
     return getattr(kind, "model_type", None) in PATCH_ENCODERS

@@ -1,4 +1,4 @@
-"""The base of models that write text about images: decoder over words, cache, labels, loss and `generate()`."""
+"""Base classes of models that generate text: word decoder, cache, labels, loss and `generate()`."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -35,23 +35,23 @@ from .positions import positions_of_tokens, sinusoids, token_positions
 def refuse_missing_past(
     length: int, cache: Cache | None, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
 ) -> None:
-    """Raises a ValueError where mask or positions count words before the given ones that the cache lacks."""
+    """Raises a ValueError if mask or positions count earlier words that the cache lacks."""
     if cache is not None and cache.is_compileable:
-        return  # it has one size from the start, which a mask of any size fits
+        return  # its size is fixed from the start, so a mask of any size is valid
     past = 0 if cache is None else cache.get_seq_length()
     if isinstance(attention_mask, torch.Tensor) and attention_mask.shape[-1] != past + length:
-        raise ValueError(f"The mask counts {attention_mask.shape[-1]} words; {past} are cached and {length} given.")
+        raise ValueError(f"The mask has {attention_mask.shape[-1]} words, but {past} are cached and {length} are new.")
     if position_ids is not None and past == 0:
         torch_compilable_check(
-            position_ids[..., :1] == 0, "The first word given has a later position, but no states of the words before."
+            position_ids[..., :1] == 0, "Positions do not start at 0, but the states of earlier words are missing."
         )
 
 
 class CaptionCache(EncoderDecoderCache):
-    """Keys and values of words, and of images, which the captions of an image may share."""
+    """Cache of the keys and values of words and images; the captions of an image may share those of the image."""
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
-        """Reorders those of words; those of images only where each caption has its own, as beams keep their image."""
+        """Reorders the states of words, and of images only if captions do not share them: beams keep their image."""
         self.self_attention_cache.reorder_cache(beam_idx)
         layers: Any = self.cross_attention_cache.layers
         if any(layer.keys is not None and len(layer.keys) == len(beam_idx) for layer in layers):
@@ -59,7 +59,7 @@ class CaptionCache(EncoderDecoderCache):
 
 
 def caption_cache(cache: Cache) -> CaptionCache:
-    """Returns this cache as one whose captions may share images; it shares all states with the one given."""
+    """Converts a cache to one whose captions may share images; both caches hold the same states."""
     if not isinstance(cache, EncoderDecoderCache):
         return CaptionCache(cache, DynamicCache())
     shared = CaptionCache(cache.self_attention_cache, cache.cross_attention_cache)
@@ -68,7 +68,7 @@ def caption_cache(cache: Cache) -> CaptionCache:
 
 
 class DecoderInputs(NamedTuple):
-    """Arguments of [`~WordDecoder.forward`] from which a decoder makes further ones of its layers."""
+    """Arguments of [`~WordDecoder.forward`] from which a decoder computes further arguments of its layers."""
 
     input_ids: torch.Tensor | None
     attention_mask: torch.Tensor | None
@@ -81,7 +81,7 @@ class DecoderInputs(NamedTuple):
 class WordDecoder(HubPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
 
-    With `(B * C, T)` tokens, C captions of each image next to each other, and `(B, N, D)` encoder states, the keys of
+    Tokens `(B * C, T)` hold C captions of each image next to each other; encoder states are `(B, N, D)`. The keys of
     each image are computed once.
     """
 
@@ -112,7 +112,7 @@ class WordDecoder(HubPreTrainedModel):
         positions = sinusoids(position_ids, hidden_size).to(inputs_embeds.dtype)
         return self.dropout(inputs_embeds * hidden_size**0.5 + positions)
 
-    def inputs_of_layers(self, given: DecoderInputs) -> dict[str, Any]:
+    def inputs_of_layers(self, inputs: DecoderInputs) -> dict[str, Any]:
         """Returns further arguments of every layer."""
         return {}
 
@@ -131,14 +131,14 @@ class WordDecoder(HubPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Has the arguments of [`CaptioningForConditionalGeneration.forward`], without `decoder_` in their names.
+        """Takes the arguments of [`CaptioningForConditionalGeneration.forward`], without `decoder_` in their names.
 
-        Another `Cache` serves as the self-attention part of one. `kwargs` are passed to the layers:
-        `attn_implementation="eager"` applies to this call alone, for attention weights.
+        A `Cache` of another class becomes the self-attention part of a new cache. `kwargs` are passed to the layers:
+        `attn_implementation="eager"` returns attention weights and affects only this call.
         """
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give the decoder exactly one of input_ids (decoder_input_ids) and inputs_embeds.")
+            raise ValueError("Pass exactly one of input_ids (decoder_input_ids) and inputs_embeds to the decoder.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         batch_size, length, hidden_size = inputs_embeds.shape
@@ -177,7 +177,7 @@ class WordDecoder(HubPreTrainedModel):
 def decoded_outputs(
     decoder: WordDecoder, encoder: Any, encoder_attention_mask: torch.Tensor | None, **inputs: Any
 ) -> Seq2SeqModelOutput:
-    """Runs the decoder over the outputs of an encoder, which may be a tuple; returns the outputs of both as one."""
+    """Runs the decoder on the outputs of an encoder (or a tuple of them); returns the outputs of both."""
     encoder = encoder if isinstance(encoder, BaseModelOutput) else BaseModelOutput(*encoder)
     states = encoder.last_hidden_state
     outputs = decoder(encoder_hidden_states=states, encoder_attention_mask=encoder_attention_mask, **inputs)
@@ -194,21 +194,21 @@ def decoded_outputs(
 
 
 def tokens_in_front(labels: torch.Tensor, start: int) -> torch.Tensor:
-    """Returns which labels `(batch_size, length)` stand in front of the words: start tokens and -100."""
+    """Returns which labels `(batch_size, length)` precede the words: start tokens and -100."""
     return (torch.eq(labels, -100) | torch.eq(labels, start)).long().cumprod(1).bool()
 
 
 def labels_from_first_word(labels: torch.Tensor, start: int) -> torch.Tensor:
-    """Returns labels `(batch_size, length)` of words alone: those behind start tokens and -100, moved to the left."""
+    """Returns labels `(batch_size, length)` without leading start tokens and -100, moved to the left."""
     places = torch.arange(labels.shape[1], device=labels.device) + tokens_in_front(labels, start).sum(1, keepdim=True)
     last = labels.shape[1] - 1
     return labels.gather(1, places.clamp(max=last)).masked_fill(places > last, -100)
 
 
 def labels_beside_inputs(labels: torch.Tensor, input_ids: torch.Tensor | None, start: int) -> torch.Tensor:
-    """Returns labels `(batch_size, length)` that are each the token after its input, beside given inputs.
+    """Returns labels `(batch_size, length)` such that each is the token after its input.
 
-    Labels with a start token are the inputs themselves, unless these were shifted and have two.
+    Labels with a start token are the inputs themselves, unless the inputs were shifted and have two start tokens.
     """
     are_inputs = (tokens_in_front(labels, start) & torch.eq(labels, start)).any(1, keepdim=True)
     if input_ids is not None:
@@ -218,52 +218,52 @@ def labels_beside_inputs(labels: torch.Tensor, input_ids: torch.Tensor | None, s
 
 
 def shift_behind_start(labels: torch.Tensor, start: int, padding: int) -> torch.Tensor:
-    """Shifts labels `(batch_size, length)` behind a start token; -100 becomes padding."""
+    """Shifts labels `(batch_size, length)` right and puts a start token before them; -100 becomes padding."""
     shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
     return shifted.masked_fill(shifted == -100, padding)
 
 
 def behind_end(tokens: torch.Tensor, ends: int | list[int] | None) -> torch.Tensor:
-    """Returns which of the new tokens `(rows, length)` stand behind an end token."""
+    """Returns which of the new tokens `(rows, length)` come after an end token."""
     is_end = torch.isin(tokens, torch.tensor([] if ends is None else ends, device=tokens.device).reshape(-1))
     return (is_end.cumsum(-1) - is_end.long()) > 0
 
 
 def loss_of_words(model: Any, logits: torch.Tensor, labels: torch.Tensor, number: Any) -> torch.Tensor:
-    """Returns the cross-entropy per word, or over a `number` of words, of labels `(batch_size, length)`."""
+    """Returns the cross-entropy of labels `(batch_size, length)` per word, or its sum divided by `number`."""
     labels = labels.contiguous()  # as the inputs of the model are
     return model.loss_function(logits, None, model.config.vocab_size, shift_labels=labels, num_items_in_batch=number)
 
 
 class WordGenerationMixin(GenerationMixin):
-    """Connects an encoder-decoder around [`WordDecoder`] with `generate()` and training."""
+    """Adds `generate()` and training to an encoder-decoder with a [`WordDecoder`]."""
 
     config: Any
     model: Any
     lm_head: nn.Module
     training: bool
-    longest_output = 20  # tokens of a generated text by default, the end token included
+    longest_output = 20  # default number of new tokens, including the end token
 
     def adjust_generation_fn(self, *args: Any, **kwargs: Any) -> None:
-        """Reads `generation_config.json`; where it sets no length, the default one applies."""
+        """Reads `generation_config.json`; without a length there, the default length applies."""
         super().adjust_generation_fn(*args, **kwargs)  # type: ignore[misc]
         if self.generation_config.max_new_tokens is None and self.generation_config.max_length is None:
             self.generation_config.max_new_tokens = self.longest_output
 
-    def beam_search_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns arguments of `generate()` with beams that replace given ones; a subclass may have some."""
+    def beam_search_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns arguments that replace those of `generate()` in beam search; a subclass may return some."""
         return {}
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Generates text; the arguments are those of transformers' `generate()`, and labels, which are ignored."""
+        """Generates text; takes the arguments of transformers' `generate()` and ignores `labels`."""
         kwargs.pop("labels", None)  # a Trainer passes a whole batch
         if kwargs.get("max_length") is not None:
-            kwargs.setdefault("max_new_tokens", None)  # the model's would have priority
+            kwargs.setdefault("max_new_tokens", None)  # otherwise the model's default would take precedence
         return super().generate(inputs, *args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Shifts labels `(batch_size, length)` behind the start token; cuts in place what is in front of the words."""
+        """Shifts labels `(batch_size, length)` right; removes in place what precedes the words."""
         start = self.config.decoder_start_token_id
         labels.copy_(labels_from_first_word(labels, start))
         return shift_behind_start(labels, start, self.config.pad_token_id)
@@ -271,17 +271,17 @@ class WordGenerationMixin(GenerationMixin):
     def predict_words(
         self, labels: torch.Tensor | None, num_items_in_batch: Any = None, **inputs: Any
     ) -> Seq2SeqLMOutput:
-        """Runs `self.model` and the word classifier; labels make the decoder's inputs if there are none."""
+        """Runs `self.model` and the word classifier; without decoder inputs, makes them from labels."""
         start = self.config.decoder_start_token_id
         if labels is not None and inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
             labels = labels_from_first_word(labels, start)
-            # Padding is behind the words, where causal attention does not reach: no mask is needed.
+            # Padding follows the words, where causal attention does not reach, so no mask is needed.
             inputs["decoder_attention_mask"] = None
             inputs["decoder_input_ids"] = shift_behind_start(labels, start, self.config.pad_token_id)
         elif labels is not None:
             labels = labels_beside_inputs(labels, inputs["decoder_input_ids"], start)
         if labels is not None and self.training and inputs["use_cache"] is None:
-            inputs["use_cache"] = False  # nobody reads it, and copying into it takes operators
+            inputs["use_cache"] = False  # it would be unused, and copying into it takes operators
         outputs = self.model(**inputs)
         logits = self.lm_head(outputs.last_hidden_state)
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
@@ -296,24 +296,24 @@ class WordGenerationMixin(GenerationMixin):
         decoder_attention_mask: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> dict:
-        """Adds mask and positions of all words so far, which show a step whether earlier words are missing."""
+        """Adds the mask and positions of all words so far; `forward` uses them to detect missing earlier words."""
         if decoder_attention_mask is None:
             length = input_ids.shape[1]
             if next_sequence_length is None and cache is not None and not cache.is_compileable:
-                length += cache.get_seq_length()  # all words given are new ones
+                length += cache.get_seq_length()  # all words in `input_ids` are new
             decoder_attention_mask = input_ids.new_ones(len(input_ids), length)
         if decoder_attention_mask.ndim == 2:
-            # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
+            # A static cache makes the mask 4-dimensional, which hides the number of words.
             kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))
         return super().prepare_inputs_for_generation(
             input_ids, next_sequence_length, cache, decoder_attention_mask=decoder_attention_mask, **kwargs
         )
 
-    def _expand_inputs_for_generation(self, **given: Any) -> tuple[torch.Tensor, dict[str, Any]]:  # type: ignore[override]
-        """Repeats words for beams or samples, and not the encoder's states, which the captions of an image share."""
-        shared = {name: given.pop(name) for name in ("encoder_outputs", "attention_mask") if name in given}
-        given["is_encoder_decoder"] = False
-        input_ids, model_kwargs = super()._expand_inputs_for_generation(**given)  # type: ignore[misc]
+    def _expand_inputs_for_generation(self, **inputs: Any) -> tuple[Any, dict[str, Any]]:  # type: ignore[override]
+        """Repeats words for beams or samples, but not encoder states: the captions of an image share them."""
+        shared = {name: inputs.pop(name) for name in ("encoder_outputs", "attention_mask") if name in inputs}
+        inputs["is_encoder_decoder"] = False
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(**inputs)  # type: ignore[misc]
         return input_ids, model_kwargs | shared
 
     def _prepare_cache_for_generation(  # type: ignore[override]
@@ -326,7 +326,7 @@ class WordGenerationMixin(GenerationMixin):
 
 
 class CaptioningModel(HubPreTrainedModel):
-    """Encoder over visual tokens and decoder over words, which a subclass makes, without an output head."""
+    """Encoder over visual tokens and decoder over words without an output head; a subclass creates both."""
 
     encoder: PreTrainedModel
     decoder: WordDecoder
@@ -346,9 +346,9 @@ class CaptioningModel(HubPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
     ) -> Any:
-        """Encodes images into the `visual_features`, `visual_boxes` and `attention_mask` that stand in for pixels."""
+        """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`, which replace the pixels."""
         if visual_features is not None:
-            raise ValueError("Give the captioner pixel_values or visual_features, not both.")
+            raise ValueError("Pass pixel_values or visual_features to the captioner, not both.")
         return vision_of(self)(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=attention_mask)
 
     def get_input_embeddings(self) -> nn.Module:
@@ -375,11 +375,11 @@ class CaptioningModel(HubPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
-        """Has the arguments of [`CaptioningForConditionalGeneration.forward`], without labels."""
+        """Takes the arguments of [`CaptioningForConditionalGeneration.forward`], without labels."""
         if pixel_values is not None:
-            seen = self.get_visual_tokens(pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask)
-            visual_features, visual_boxes = seen.visual_features, seen.visual_boxes
-            attention_mask = seen.attention_mask
+            tokens = self.get_visual_tokens(pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask)
+            visual_features, visual_boxes = tokens.visual_features, tokens.visual_boxes
+            attention_mask = tokens.attention_mask
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 visual_features, visual_boxes=visual_boxes, attention_mask=attention_mask, **kwargs
@@ -417,12 +417,12 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
         return super().generate(inputs, *args, **kwargs)
 
     def replace_pixels(self, inputs: torch.Tensor | None, kwargs: dict) -> torch.Tensor | None:
-        """Puts visual tokens in place of pixels, before they are repeated for beams; returns `inputs`."""
+        """Replaces pixels by visual tokens before inputs are repeated for beams; returns `inputs`."""
         if inputs is not None and inputs.ndim == 4:
             kwargs["pixel_values"], inputs = inputs, None
         if kwargs.get("pixel_values") is not None:
-            given = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
-            kwargs |= self.model.get_visual_tokens(**{name: kwargs.pop(name, None) for name in given})
+            names = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
+            kwargs |= self.model.get_visual_tokens(**{name: kwargs.pop(name, None) for name in names})
         return inputs
 
     @accepts_old_cache_name
@@ -451,19 +451,19 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): `x1, y1, x2, y2`
                 divided by the image's width and height. Needed by models with a geometric bias.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
-            decoder_input_ids (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): the words so far,
-                C captions an image, those of one image next to each other; made from `labels` if absent.
+            decoder_input_ids (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): the words so far, C
+                captions per image, next to each other; by default, they are computed from `labels`.
             decoder_attention_mask, decoder_position_ids, decoder_inputs_embeds, cache, use_cache: as for every decoder.
             encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
             labels (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): captions with their end token;
-                -100 at padding. Beside `decoder_input_ids` each label is the token after its input.
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images in place of
+                -100 at padding. Together with `decoder_input_ids`, each label is the token after its input.
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images instead of
                 visual features, for a model with a vision encoder.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
 
         Returns:
-            `Seq2SeqLMOutput` with `logits` `(batch_size * C, length, vocab_size)` and, given labels, `loss`: the
-            cross-entropy per word (over `num_items_in_batch` words if that is given).
+            `Seq2SeqLMOutput` with `logits` `(batch_size * C, length, vocab_size)` and, with labels, `loss`: the
+            cross-entropy per word (the sum divided by `num_items_in_batch` if that is passed).
         """
         return self.predict_words(
             labels,

@@ -1,4 +1,4 @@
-"""The configuration of a captioner: sizes, rates, special tokens, and its vision encoder, if any."""
+"""Base configuration of captioners: sizes, dropout rates, special tokens and the vision encoder, if any."""
 
 from .configuration_hub import ConfigWithVision
 
@@ -13,10 +13,10 @@ IMAGE_TO_TEXT_PIPELINE = {
 
 
 class CaptionerConfig(ConfigWithVision):
-    """Sizes, rates and special tokens of a captioner, and its vision encoder, if any.
+    """Sizes, dropout rates and special tokens of a captioner, and its vision encoder, if any.
 
-    A subclass documents the fields and may give them other defaults, and may have `attention_bias` and
-    `residual_dropout`, which layers read, as fields.
+    A subclass documents the fields and may change their defaults. It may add the fields `attention_bias` and
+    `residual_dropout`, which layers read.
     """
 
     attribute_map = {"residual_dropout": "dropout"}
@@ -42,11 +42,11 @@ class CaptionerConfig(ConfigWithVision):
     tie_word_embeddings: bool = False
     features_provenance: dict | None = None
 
-    order_of_tokens_counts = False  # whether the order of visual tokens defines their places, as of cells of a grid
+    order_of_tokens_counts = False  # whether the order of visual tokens defines their positions, as in a grid
     needs_boxes = False  # whether visual features without boxes are refused
     takes_square_grids = False  # whether features without boxes are the cells of a square grid
 
     @property
     def reads_boxes(self) -> bool:
-        """Whether the boxes of visual features, if given, affect captions."""
+        """Whether the boxes of visual features affect captions."""
         return self.needs_boxes

@@ -1,4 +1,4 @@
-"""The base of all configurations: fields, code and parts of a checkpoint."""
+"""Base class of all configurations: fields, code and parts of a checkpoint."""
 
 import copy
 import functools
@@ -15,18 +15,18 @@ from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
 from transformers.utils.versions import require_version
 
-REQUIREMENTS = {"transformers": ">=5.24,<6", "torch": ">=2.6"}  # as checkpoints with code have them too
+REQUIREMENTS = {"transformers": ">=5.24,<6", "torch": ">=2.6"}  # checkpoints with code have them too
 
 
 def require_versions(requirements: Mapping[str, str]) -> None:
-    """Raises an ImportError for installed versions of libraries that would load or use weights differently."""
+    """Raises an ImportError for unsupported versions of libraries, which could load or use weights differently."""
     for name, versions in requirements.items():
-        require_version(f"{name}{versions}", "This checkpoint is made for it.")
+        require_version(f"{name}{versions}", "This checkpoint needs it.")
 
 
 require_versions(REQUIREMENTS)
 
-# Other versions may not have these, so they are imported, here and by the other configurations, after the check.
+# Other versions may lack these names, so this and the other configurations import them after the check.
 from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec  # noqa: E402
 from transformers.dynamic_module_utils import get_relative_import_files  # noqa: E402
 
@@ -34,15 +34,15 @@ REFERENCES_TO_CODE = ("auto_map", "custom_pipelines")
 
 
 class ConfigurationError(StrictDataclassError, ValueError):
-    """A value that a configuration refuses; the message names the field."""
+    """Raised for an invalid value in a configuration; the message names the field."""
 
 
 class MissingBackboneError(OSError):
-    """The weights of a backbone that a checkpoint leaves out are not at the place that its configuration names."""
+    """Raised if weights that a checkpoint leaves out are missing from the source named in its configuration."""
 
 
 def strict(cls: Any) -> Any:
-    """Makes a class strict like `huggingface_hub.dataclasses.strict`, with ValueErrors of one sentence."""
+    """Makes a class strict as `huggingface_hub.dataclasses.strict` does, with one-sentence ValueErrors."""
     cls = dataclasses.strict(cls)
     initialize = cls.__init__
 
@@ -58,54 +58,54 @@ def strict(cls: Any) -> Any:
 
 
 class HubConfig(PreTrainedConfig):
-    """A configuration whose checkpoints can carry the code of their model and of its own parts, and no other.
+    """Base class of configurations whose checkpoints can include the code of the model and of its parts.
 
-    Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and writes into
-    `config.json` every auto class (transformers alone would list one), the pipelines, and the versions of libraries.
-    A part, such as a vision encoder, has a configuration of its own, and its code is imported only when a model has it
-    ([`from_part`]): `parts.py`, empty in the package, names it in a checkpoint, so that transformers copies it.
+    After `register_for_auto_class`, `save_pretrained` copies the code and writes all Auto classes (transformers alone
+    would list one), the pipelines and the versions of libraries into `config.json`. A part, such as a vision encoder,
+    has a separate configuration. Its code is imported only if the model has the part ([`from_part`]). `parts.py` is
+    empty in the package; in a checkpoint it lists the modules of the parts, so that transformers copies them.
 
-    Fields that are unknown, have a wrong value or do not fit together are ValueErrors that name them.
+    Unknown fields, wrong values and contradictions raise ValueErrors that name the fields.
     """
 
     # Set per architecture:
     remote_classes: ClassVar[dict[str, str]] = {}  # auto class to `file.Class`, e.g. {"AutoModel": "modeling_x.XModel"}
     remote_pipelines: ClassVar[dict[str, dict]] = {}  # task to {"impl": "file.Class", "pt": [auto classes], "type": …}
-    has_tokenizer: ClassVar[bool] = False  # whether its models have a tokenizer of transformers, and no processor
-    parts: ClassVar[tuple[str, ...]] = ()  # fields with the configurations of the parts
-    field_choices: ClassVar[dict[str, tuple]] = {}  # the values that each field, or each item of a list, may have
+    has_tokenizer: ClassVar[bool] = False  # whether models have a transformers tokenizer and no processor
+    parts: ClassVar[tuple[str, ...]] = ()  # fields that hold the configurations of parts
+    field_choices: ClassVar[dict[str, tuple]] = {}  # allowed values of fields, or of the items of lists
 
     def __post_init__(self, **kwargs: Any) -> None:
         require_versions(kwargs.pop("requirements", {}))
-        if self.transformers_version is None:  # written by a person; save_pretrained writes whatever else was set, too
+        if self.transformers_version is None:  # written by hand: save_pretrained writes it
             self.refuse_unknown_fields(kwargs)
         if not type(self).__module__.startswith("transformers_modules."):
-            kwargs.pop("custom_pipelines", None)  # the package has registered its own
-        if kwargs.get("auto_map") is not None:  # of a checkpoint with code, and perhaps to that of others
+            kwargs.pop("custom_pipelines", None)  # the package has registered its pipelines
+        if kwargs.get("auto_map") is not None:  # from a checkpoint with code, which may refer to other repositories
             kwargs["auto_map"] = dict(self.remote_classes)
         super().__post_init__(**kwargs)
 
     def refuse_unknown_fields(self, names: Iterable[str]) -> None:
-        """Raises a ConfigurationError for a name that is no field, which would be kept without a word."""
+        """Raises a ConfigurationError for a name that is not a field; it would be stored silently."""
         known = {*REFERENCES_TO_CODE, "attn_implementation", "torch_dtype", *self.attribute_map}
         for name in names:
             if not (hasattr(type(self), name) or name in known or name.startswith("_")):
-                own = {field.name for field in fields(self)} - {field.name for field in fields(PreTrainedConfig)}
-                raise ConfigurationError(f"{name!r} is no field of {type(self).__name__}: {', '.join(sorted(own))}.")
+                names = {field.name for field in fields(self)} - {field.name for field in fields(PreTrainedConfig)}
+                raise ConfigurationError(f"{type(self).__name__} has no field {name!r}: {', '.join(sorted(names))}.")
 
     def validate_architecture(self) -> None:
-        """Checks choices and the number of heads; a subclass then checks whether its other fields fit together."""
+        """Checks choices and the number of heads; a subclass also checks whether its other fields are consistent."""
         for field, choices in self.field_choices.items():
             value = getattr(self, field)
-            for of_field in value if isinstance(value, list) else [value]:
-                check_choice(field, of_field, choices)
+            for item in value if isinstance(value, list) else [value]:
+                check_choice(field, item, choices)
         size, heads = getattr(self, "hidden_size", 0), getattr(self, "num_attention_heads", 1)
         if size % heads:
             raise ValueError(f"hidden_size ({size}) must be a multiple of num_attention_heads ({heads}).")
         super().validate_architecture()
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
-        return super().get_text_config()  # asked for one side, transformers would copy the whole of this one each time
+        return super().get_text_config()  # for one side, transformers would copy the configuration each time
 
     def to_dict(self) -> dict:
         output = {name: value for name, value in super().to_dict().items() if name not in REFERENCES_TO_CODE}
@@ -118,10 +118,10 @@ class HubConfig(PreTrainedConfig):
     def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> None:
         super().save_pretrained(save_directory, *args, **kwargs)
         parts = Path(save_directory, "parts.py")
-        if self._auto_class is not None and parts.is_file():  # code of another package has none
+        if self._auto_class is not None and parts.is_file():  # another package's code has no such file
             modules = self.modules_of_parts()
             files = [str(Path(inspect.getfile(HubConfig)).with_name(f"{module}.py")) for module in modules]
-            for file in {*files, *(needed for module in files for needed in get_relative_import_files(module))}:
+            for file in {*files, *(imported for module in files for imported in get_relative_import_files(module))}:
                 shutil.copyfile(file, parts.with_name(Path(file).name))
             parts.write_text(imports_of_parts(modules), encoding="utf-8", newline="\n")
 
@@ -129,8 +129,8 @@ class HubConfig(PreTrainedConfig):
         """Returns the names of the modules with configurations and models of the parts, recursively."""
         modules: set[str] = set()
         for part in (getattr(self, field) for field in self.parts):
-            if hasattr(part, "modules_of_parts"):  # those of transformers have none
-                kinds = ("AutoConfig", "AutoModel", "AutoBackbone")  # no head of a model is a part
+            if hasattr(part, "modules_of_parts"):  # configurations of transformers do not
+                kinds = ("AutoConfig", "AutoModel", "AutoBackbone")  # parts have no output heads
                 modules |= {at.split(".")[0] for auto, at in part.remote_classes.items() if auto in kinds}
                 modules |= part.modules_of_parts()
         return modules
@@ -141,20 +141,20 @@ class HubConfig(PreTrainedConfig):
 
 
 def imports_of_parts(modules: Iterable[str]) -> str:
-    """Returns the contents of `parts.py` in a checkpoint whose model has parts in some modules."""
+    """Returns the contents of `parts.py` in a checkpoint, for the modules of the parts of its model."""
     imports = "".join(f"    from .{module} import *\n" for module in sorted(modules))
     head = '"""The code of the parts of this model; transformers copies the files of all imports in the text."""\n'
     return f"{head}\nfrom typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{imports}" if imports else head
 
 
 def from_part(location: str) -> Any:
-    """Returns the object `module.name` of a module that a checkpoint carries only if its model has the part."""
+    """Returns the object `module.name` of a module that a checkpoint contains only if its model has the part."""
     module, name = location.split(".")
     return getattr(importlib.import_module(f".{module}", __package__), name)
 
 
 class ConfigWithVision(HubConfig):
-    """The configuration of a model of visual features, with the vision encoder that computes them, if any."""
+    """Base configuration of models with visual features, and of the vision encoder that computes them, if any."""
 
     default_feature_size: ClassVar[int] = 2048
     sub_configs_defaults = {"vision_config": SubConfigSpec(PreTrainedConfig, optional=True)}
@@ -164,12 +164,12 @@ class ConfigWithVision(HubConfig):
     visual_feature_size: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if isinstance(self.vision_config, dict):  # of a saved configuration it is saved too
+        if isinstance(self.vision_config, dict):  # a saved configuration includes it
             fields = {"transformers_version": self.transformers_version, **self.vision_config}
             self.vision_config = from_part("configuration_vision.VisionConfig").from_dict(fields)
         vision: Any = self.vision_config
-        of_vision = self.default_feature_size if vision is None else vision.feature_size
-        self.visual_feature_size = of_vision if self.visual_feature_size is None else self.visual_feature_size
+        default = self.default_feature_size if vision is None else vision.feature_size
+        self.visual_feature_size = default if self.visual_feature_size is None else self.visual_feature_size
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
@@ -180,7 +180,7 @@ class ConfigWithVision(HubConfig):
     def to_dict(self) -> dict:
         output = super().to_dict()
         if self.vision_config is None and "auto_map" in output:
-            output["auto_map"].pop("AutoImageProcessor", None)  # nothing reads images
+            output["auto_map"].pop("AutoImageProcessor", None)  # the model does not take images
         return output
 
 
@@ -191,6 +191,6 @@ def check_choice(field: str, value: Any, choices: tuple) -> None:
 
 
 def lasting_name(name: str | PathLike) -> str:
-    """Returns the absolute path of a folder, valid in any working directory; returns another name unchanged."""
+    """Returns the absolute path of an existing folder; returns other names unchanged."""
     folder = Path(name).expanduser()
     return str(folder.absolute() if folder.is_dir() else name)

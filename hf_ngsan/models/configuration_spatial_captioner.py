@@ -18,12 +18,12 @@ class SpatialCaptionerConfig(CaptionerConfig):
 
     Args:
         vocab_size (`int`, defaults to 9491): words and special tokens; the paper does not specify its vocabulary.
-        vision_config (`dict` or `VisionConfig`, *optional*): the vision encoder; the paper's frozen VGG-11 if left out.
+        vision_config (`dict` or `VisionConfig`, *optional*): the vision encoder; defaults to the paper's frozen VGG-11.
             `None` for a captioner of visual features.
-        visual_feature_size (`int`, *optional*): feature dimension of a grid cell; that of the vision encoder, or 512.
-            Where it differs from `hidden_size`, a linear map comes first (inferred); in the paper both are 512.
+        visual_feature_size (`int`, *optional*): feature size of a grid cell; by default the vision encoder's, or 512.
+            If it differs from `hidden_size`, 512 in the paper, a linear layer projects the features (inferred).
         encoder_layers (`int`, defaults to 2): self-attention layers over the grid.
-        decoder_layers (`int`, defaults to 4): layers over the words; `num_hidden_layers` is another name for it.
+        decoder_layers (`int`, defaults to 4): layers over the words; `num_hidden_layers` is an alias.
         intermediate_size (`int`, defaults to 1024): inner dimension d_hidden of the feed-forward blocks.
         dropout (`float`, defaults to 0.1): on caption embeddings and image features, after positions are added to them
             (where exactly is inferred).
@@ -32,10 +32,10 @@ class SpatialCaptionerConfig(CaptionerConfig):
             sqrt(d_len + d_attn), eq. 2, with d_len the number of keys that a query may attend to; `"head_dim"`:
             sqrt(d_attn), as in Vaswani et al. 2017.
         position_embedding (`str`, defaults to `"sequence"`): sinusoids that are added to image features: `"sequence"`:
-            of the number of a cell, counted row by row (inferred); `"boxes"`: of the place and size of its box, our
-            extension, which suits regions too; `hidden_size` must then be a multiple of 8.
-        attention_bias (`bool`, defaults to `False`): whether the projections of attention have biases; eq. 1 and 3 show
-            none, unlike eq. 4.
+            of the index of a cell, counted row by row (inferred); `"boxes"`: of the position and size of its box, our
+            extension, which also works for regions; `hidden_size` must then be a multiple of 8.
+        attention_bias (`bool`, defaults to `False`): whether the projections of attention have biases; unlike eq. 4,
+            eq. 1 and 3 have none.
         others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `initializer_range`, `use_cache`, tokens,
             `tie_word_embeddings`, `features_provenance`.
     """
@@ -67,7 +67,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
 
     @property
     def order_of_tokens_counts(self) -> bool:  # type: ignore[override]
-        """Whether the order of the visual tokens defines their places."""
+        """Whether the order of the visual tokens defines their positions."""
         return self.position_embedding == "sequence"
 
     @property

@@ -1,4 +1,4 @@
-"""The loss of a dual encoder: pairs of a batch as triplets or by cross-entropy, and diversity of attention heads."""
+"""Contrastive losses of a dual encoder (triplets or cross-entropy), and the diversity penalty of attention heads."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ import torch
 
 from .configuration_contrastive import ContrastiveSettings
 
-PAIR_SETTINGS = ("loss", "margin", "temperature", "hardest_negatives", "negated_positives")  # those of `pair_losses`
+PAIR_SETTINGS = ("loss", "margin", "temperature", "hardest_negatives", "negated_positives")  # of `pair_losses`
 
 
 def losses_of(settings: ContrastiveSettings, similarities: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
-    """Returns [`pair_losses`] with some settings."""
+    """Returns [`pair_losses`] with the settings of a model or training."""
     return pair_losses(similarities, is_own, **{name: getattr(settings, name) for name in PAIR_SETTINGS})
 
 
 def penalties_of(settings: ContrastiveSettings, image: Any, text: Any) -> dict[str, torch.Tensor]:
-    """Returns the [`diversity_penalty`] `(rows,)` of each side whose outputs have maps of heads as last attentions."""
+    """Returns the [`diversity_penalty`] `(rows,)` of each side whose last attentions are maps of heads."""
     penalties = {}
     for side, outputs in (("image", image), ("text", text)):
         attentions = getattr(outputs, "attentions", None)
@@ -35,40 +35,40 @@ def pair_losses(
 ) -> torch.Tensor:
     """Returns the loss `(M,)` of each pair of a text and its image, from similarities `(B, M)`.
 
-    With s the similarities of B images and M texts, and for each pair of an image i and a text t of its own the
-    negatives t' of other images and i' != i, the loss of a pair is
+    With s the similarities of B images and M texts, the negatives of a pair of an image i and one of its texts t are
+    the texts t' of other images and the images i' != i. The loss of the pair is
 
     - `"hardest"`: max_t' [m - s_it + s_it']_+ + max_i' [m - s_it + s_i't]_+ (eq. 6 of Faghri et al. 2018, VSE++; eq. 4
-      of Park et al. 2020), or the sum over the n hardest in place of the maximum;
-    - `"all"`: the same with sums over t' and i' in place of the maxima (eq. 5, ibid.);
+      of Park et al. 2020), or the sum over the n hardest instead of the maximum;
+    - `"all"`: the same with sums over t' and i' instead of the maxima (eq. 5 of Faghri et al.);
     - `"info_nce"`: half of -log(exp(s_it / T) / (exp(s_it / T) + sum_t' exp(s_it' / T))) and half of the same over i'
       (van den Oord et al. 2018; Radford et al. 2021).
 
     Args:
-        is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
-        loss, margin, temperature, hardest_negatives: as above, m, T and n.
-        negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides, as was released.
+        is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each belongs to one.
+        loss, margin, temperature, hardest_negatives: the loss, m, T and n above.
+        negated_positives: whether -s_it is one more negative on both sides for `"hardest"`, as in the authors' release.
     """
     image_of = is_own.long().argmax(0)
     pairs = torch.arange(len(image_of), device=similarities.device)
     positives = similarities[image_of, pairs]
     if loss == "info_nce":
-        others = is_own[image_of].index_put((pairs, pairs), torch.tensor(False, device=similarities.device))
-        over_texts = (similarities[image_of] / temperature).masked_fill(others, -torch.inf)
+        is_ignored = is_own[image_of].index_put((pairs, pairs), torch.tensor(False, device=similarities.device))
+        over_texts = (similarities[image_of] / temperature).masked_fill(is_ignored, -torch.inf)
         over_images = similarities.mT / temperature
         positives = positives / temperature
         return (over_texts.logsumexp(-1) + over_images.logsumexp(-1)) / 2 - positives
-    others = similarities.masked_fill(is_own, -torch.inf)
-    other_texts, other_images = others[image_of], others.mT
+    negatives = similarities.masked_fill(is_own, -torch.inf)
+    other_texts, other_images = negatives[image_of], negatives.mT
     if loss == "hardest" and negated_positives:
         other_texts = other_texts.index_put((pairs, pairs), -positives)
         other_images = other_images.index_put((pairs, image_of), -positives)
-    of_texts, of_images = (torch.relu(margin - positives[:, None] + others) for others in (other_texts, other_images))
+    losses = [torch.relu(margin - positives[:, None] + negatives) for negatives in (other_texts, other_images)]
     if loss == "hardest" and hardest_negatives == 1:
-        return of_texts.amax(-1) + of_images.amax(-1)
+        return losses[0].amax(-1) + losses[1].amax(-1)
     if loss == "hardest":
-        of_texts, of_images = (pair.topk(min(hardest_negatives, pair.shape[-1]))[0] for pair in (of_texts, of_images))
-    return of_texts.sum(-1) + of_images.sum(-1)
+        losses = [side.topk(min(hardest_negatives, side.shape[-1]))[0] for side in losses]
+    return losses[0].sum(-1) + losses[1].sum(-1)
 
 
 def diversity_penalty(attention: torch.Tensor, squared: bool = True) -> torch.Tensor:

@@ -1,6 +1,6 @@
-"""Searches that transformers' `generate()` takes as `custom_generate`: diverse and constrained.
+"""Diverse and constrained beam search, for the argument `custom_generate` of transformers' `generate()`.
 
-`model.generate(**inputs, custom_generate=diverse_beam_search, num_beams=6, num_beam_groups=3)` needs no trust.
+`model.generate(**inputs, custom_generate=diverse_beam_search, num_beams=6, num_beam_groups=3)` runs no remote code.
 """
 
 import math
@@ -17,7 +17,7 @@ NEVER = float("-inf")
 
 
 class StepwiseDecoder:
-    """Runs a captioner word by word, with the cache that `generate()` has prepared, if any, from `(rows, length)`."""
+    """Extends sequences `(rows, length)` word by word, with the cache that `generate()` has prepared, if any."""
 
     def __init__(self, model: Any, sequences: torch.Tensor, model_kwargs: dict) -> None:
         self.model = model
@@ -26,7 +26,7 @@ class StepwiseDecoder:
         self.is_first = True
 
     def step(self) -> Any:
-        """Returns the outputs of the model for the words that it has not seen, or for all without a cache."""
+        """Returns the outputs of the model for the words that are not cached, or for all words without a cache."""
         whole = self.is_first or not self.kwargs.get("use_cache")
         inputs = self.model.prepare_inputs_for_generation(
             self.sequences, next_sequence_length=None if whole else 1, is_first_iteration=self.is_first, **self.kwargs
@@ -39,11 +39,11 @@ class StepwiseDecoder:
         return outputs
 
     def log_probs(self, logits_processor: Any) -> torch.Tensor:
-        """Returns log-probabilities `(rows, vocab_size)` of the next word, as beam search has them."""
+        """Returns log-probabilities `(rows, vocab_size)` of the next word, processed as in beam search."""
         return logits_processor(self.sequences, self.step().logits[:, -1].float().log_softmax(-1))
 
     def choose(self, rows: torch.Tensor, words: torch.Tensor) -> None:
-        """Continues some of the sequences by one word each; `rows` and `words` have as many entries as before."""
+        """Continues the sequences in `rows` by one word each; `rows` and `words` have an entry for each new row."""
         self.sequences = self.sequences[rows]
         self.append(words)
         cache = self.kwargs.get("cache", self.kwargs.get("past_key_values"))
@@ -56,7 +56,7 @@ class StepwiseDecoder:
 
 
 class Kept(NamedTuple):
-    """Beams that continue: their previous beams, next words and scores; `(images, size)` each."""
+    """Beams that continue, as `(images, size)` tensors: their previous beams, next words and scores."""
 
     beams: torch.Tensor
     words: torch.Tensor
@@ -66,8 +66,8 @@ class Kept(NamedTuple):
 class EndedCaptions:
     """The best `size` finished captions of each image, by the rules of transformers' beam search.
 
-    `is_open` `(images,)` is whether better captions may be found, and `scores` `(images, size)` are those of the
-    captions, the best first, minus infinity for none.
+    `is_open` `(images,)` tells whether better captions are possible. `scores` `(images, size)` are the scores of the
+    captions, the best first; minus infinity marks a missing caption.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class EndedCaptions:
         return score / (length - self.prefix_length) ** self.settings.length_penalty
 
     def advance(self, sequences: torch.Tensor, sums: torch.Tensor, ranking: torch.Tensor, may_end: bool = True) -> Kept:
-        """Takes the captions that end with their next word, or drops them, and continues the best others.
+        """Collects (or drops) captions that end with their next word, and returns the best beams that continue.
 
-        Sequences are `(images, beams, length)`; the log-probabilities `sums` of their continuations, and `ranking`, by
-        which beams are chosen, are `(images, beams, vocab_size)`.
+        Sequences are `(images, beams, length)`. The log-probabilities `sums` of their continuations, and the values
+        `ranking` that choose the beams, are `(images, beams, vocab_size)`.
         """
         vocab_size = ranking.shape[-1]
         number = min(self.most_candidates, ranking[0].numel())
@@ -115,7 +115,7 @@ class EndedCaptions:
         self.sequences = torch.cat([self.sequences, sequences], dim=1).take_along_dim(order[..., None], 1)
 
     def close(self, running: torch.Tensor, length: int) -> None:
-        """Closes the images of which no beam, with these scores `(images, beams)`, can become one of the best."""
+        """Closes the images for which no beam, with these scores `(images, beams)`, can become one of the best."""
         longest = length
         if self.settings.early_stopping == "never" and self.settings.length_penalty > 0:
             longest = self.settings.max_length
@@ -126,20 +126,20 @@ class EndedCaptions:
         self.is_open &= (best > NEVER) & ~has_enough
 
     def best(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns sequences `(images, size, max_length)` and scores; where fewer have ended, the last one again."""
+        """Returns sequences `(images, size, max_length)` and scores; the last one is repeated if too few have ended."""
         last = (self.scores > NEVER).sum(-1, keepdim=True).clamp(min=1) - 1
         order = torch.arange(self.size, device=last.device).expand_as(self.scores).minimum(last)
         return self.sequences.take_along_dim(order[..., None], 1), self.scores.gather(1, order)
 
 
 def log_probabilities_of_start(images: int, beams: int, size: int, device: torch.device) -> torch.Tensor:
-    """Returns scores `(images, beams)`: 0 for the first of every `size` beams, -inf for its still equal copies."""
+    """Returns scores `(images, beams)`: 0 for the first of every `size` beams, -inf for its identical copies."""
     scores = torch.full((images, beams), NEVER, device=device)
     scores[:, ::size] = 0
     return scores
 
 
-# Of 0, 0.5, 1, 1.5, 2, 3 and 5 it gives the largest sum of CIDEr-D of three greedy groups on Flickr8k.
+# Among 0, 0.5, 1, 1.5, 2, 3 and 5, it gives the largest sum of CIDEr-D of three greedy groups on Flickr8k.
 DIVERSITY_PENALTY = 1.5
 NOT_SUPPORTED = ("do_sample", "output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
@@ -155,20 +155,20 @@ def diverse_beam_search(
     diversity_penalty: float = DIVERSITY_PENALTY,
     **model_kwargs: Any,
 ) -> Any:
-    """Searches with groups of beams, each of which avoids the words that the groups before it choose at the same step.
+    """Searches with groups of beams; each group avoids the words that earlier groups choose at the same step.
 
-    Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity: a word that n beams of earlier groups chose
-    counts `n * diversity_penalty` less when a group chooses its beams. The penalty is no part of the beams' scores, and
-    words with which captions end have none. Whatever the penalty, a group finds other captions than those before it.
+    Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity: if n beams of earlier groups chose a word, its
+    log-probability decreases by `n * diversity_penalty` when a group chooses its beams. The scores of beams do not
+    include the penalty, and end tokens have none. With any penalty, a group returns other captions than earlier groups.
 
     Args:
-        model, ..., model_kwargs: as `generate()` gives them; `num_beams` counts the beams of all groups.
-        num_beam_groups: groups of beams; `num_beams` is a multiple of it.
+        model, ..., model_kwargs: as passed by `generate()`; `num_beams` counts the beams of all groups.
+        num_beam_groups: number of groups; it must divide `num_beams`.
         diversity_penalty: 0 or more.
 
     Returns:
-        Sequences `(batch_size * num_return_sequences, length)`, or with `return_dict_in_generate` an output that has
-        them and `sequences_scores`: for each image the best of every group, then their second best and so on.
+        Sequences `(batch_size * num_return_sequences, length)`, or with `return_dict_in_generate` an output with
+        `sequences` and `sequences_scores`: for each image the best of every group, then their second best and so on.
     """
     check_settings("diverse_beam_search", generation_config)
     beams = generation_config.num_beams
@@ -178,7 +178,7 @@ def diverse_beam_search(
         raise ValueError(f"diversity_penalty is {diversity_penalty}; it must be 0 or more.")
     decoder = StepwiseDecoder(model, input_ids, model_kwargs)
     images, size = len(input_ids) // beams, beams // num_beam_groups
-    returned = -(-generation_config.num_return_sequences // num_beam_groups)  # of a group
+    returned = -(-generation_config.num_return_sequences // num_beam_groups)  # by each group
     first_rows = torch.arange(images, device=input_ids.device)[:, None] * beams
     ended = [
         EndedCaptions(images, size, input_ids, generation_config, stopping_criteria) for _ in range(num_beam_groups)
@@ -195,29 +195,29 @@ def diverse_beam_search(
             kept = group.advance(sequences[:, number], sums, sums - diversity_penalty * times_chosen[:, None])
             scores[:, number] = kept.scores
             times_chosen.scatter_add_(1, kept.words, kept.scores.isfinite().float())
-            times_chosen[:, group.padding] = 0  # padding is no word
+            times_chosen[:, group.padding] = 0  # padding is not a word
             rows.append(first_rows + number * size + kept.beams)
             words.append(kept.words)
         decoder.choose(torch.stack(rows, dim=1).flatten(), torch.stack(words, dim=1).flatten())
         for number, group in enumerate(ended):
             group.close(scores[:, number], decoder.sequences.shape[1])
     best = [group.best() for group in ended]
-    found, found_scores = (torch.stack(of_groups, dim=2) for of_groups in zip(*best, strict=True))
-    return answer(found.flatten(1, 2), found_scores.flatten(1, 2), input_ids.shape[1], generation_config)
+    captions, caption_scores = (torch.stack(parts, dim=2) for parts in zip(*best, strict=True))
+    return answer(captions.flatten(1, 2), caption_scores.flatten(1, 2), input_ids.shape[1], generation_config)
 
 
 def without_captions_of(
     groups: Sequence[EndedCaptions], number: int, beams: torch.Tensor, sums: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the scores `sums` of beams' continuations without those of the best `number` captions of other groups."""
+    """Returns the scores `sums` of continuations, with -inf for the best `number` captions of other groups."""
     length, times_found = beams.shape[-1], torch.zeros_like(sums)
     for group in groups:
         captions, is_caption = group.sequences[:, None, :number], (group.scores > NEVER)[:, None, :number]
         continues = (captions[..., :length] == beams[:, :, None]).all(-1) & is_caption
         times_found.scatter_add_(-1, captions[..., length].expand_as(continues), continues.to(sums.dtype))
-    others = sums.masked_fill(times_found > 0, NEVER)
-    # A caption found twice is better than none, where a finished one can only be padded (`finished_beams`).
-    return torch.where((others > NEVER).flatten(1).any(-1)[:, None, None], others, sums)
+    without_repeated = sums.masked_fill(times_found > 0, NEVER)
+    # A duplicate is better than no caption if a finished caption can only be padded (`finished_beams`).
+    return torch.where((without_repeated > NEVER).flatten(1).any(-1)[:, None, None], without_repeated, sums)
 
 
 @torch.no_grad()
@@ -230,18 +230,18 @@ def constrained_beam_search(
     required_words: Sequence[Sequence[int]] = (),
     **model_kwargs: Any,
 ) -> Any:
-    """Searches for the most probable captions that have certain words, in any order.
+    """Searches for the most probable captions that contain all required words, in any order.
 
-    Grid beam search (Hokamp and Liu 2017) for single words: the captions that have k of the required words compete for
-    `num_beams` beams of their own, for each k; only those that have all may end. A ValueError says that none has all.
+    Grid beam search (Hokamp and Liu 2017) for single words: for each k, the captions with k of the required words
+    compete for `num_beams` separate beams; only captions with all words may end. Raises a ValueError if there is none.
 
     Args:
-        required_words: for each required word the ids of the tokens any of which will do, such as its forms.
+        required_words: for each required word, a list of token ids, such as its forms; one of them is enough.
     """
     check_settings("constrained_beam_search", generation_config)
     vocab_size = model.config.get_text_config(decoder=True).vocab_size
-    is_wanted = table_of_words(required_words, vocab_size).to(input_ids.device).unique(dim=0)
-    beams, banks = generation_config.num_beams, len(is_wanted) + 1
+    is_required = table_of_words(required_words, vocab_size).to(input_ids.device).unique(dim=0)
+    beams, banks = generation_config.num_beams, len(is_required) + 1
     images = len(input_ids) // beams
     input_ids, model_kwargs = model._expand_inputs_for_generation(
         input_ids=input_ids, expand_size=banks, is_encoder_decoder=model.config.is_encoder_decoder, **model_kwargs
@@ -250,33 +250,33 @@ def constrained_beam_search(
     first_rows = torch.arange(images, device=input_ids.device)[:, None] * banks * beams
     ended = EndedCaptions(images, beams, input_ids, generation_config, stopping_criteria)
     scores = log_probabilities_of_start(images, banks * beams, banks * beams, input_ids.device)
-    # A row belongs to the bank of the number of required words that it has, those of its beginning included.
-    begun = is_wanted[:, input_ids].any(-1).sum(0).view(images, -1)[:, :1]
+    # The bank of a row is the number of required words that it contains, including those in its prefix.
+    begun = is_required[:, input_ids].any(-1).sum(0).view(images, -1)[:, :1]
     scores = scores.gather(1, (torch.arange(banks * beams, device=scores.device) - begun * beams) % (banks * beams))
     while bool(ended.is_open.any()):
         sums = scores[..., None] + decoder.log_probs(logits_processor).view(images, banks * beams, -1)
-        has = is_wanted[:, decoder.sequences].any(-1)  # (required words, rows)
-        gained = (~has).float().T @ is_wanted.float()  # required words that a row gains by each next word
+        has = is_required[:, decoder.sequences].any(-1)  # (required words, rows)
+        gained = (~has).float().T @ is_required.float()  # number of required words that each next word adds to a row
         number_of_words = (has.sum(0)[:, None] + gained).view_as(sums)
         sequences = decoder.sequences.view(images, banks * beams, -1)
         kept = []
         for bank in range(banks):
-            of_bank = sums.masked_fill(number_of_words != bank, NEVER)
-            kept.append(ended.advance(sequences, of_bank, of_bank, may_end=bank == banks - 1))
-        scores = torch.cat([of_bank.scores for of_bank in kept], dim=1)
-        rows = torch.cat([first_rows + of_bank.beams for of_bank in kept], dim=1)
-        decoder.choose(rows.flatten(), torch.cat([of_bank.words for of_bank in kept], dim=1).flatten())
+            in_bank = sums.masked_fill(number_of_words != bank, NEVER)
+            kept.append(ended.advance(sequences, in_bank, in_bank, may_end=bank == banks - 1))
+        scores = torch.cat([in_bank.scores for in_bank in kept], dim=1)
+        rows = torch.cat([first_rows + in_bank.beams for in_bank in kept], dim=1)
+        decoder.choose(rows.flatten(), torch.cat([in_bank.words for in_bank in kept], dim=1).flatten())
         ended.close(scores, decoder.sequences.shape[1])
     if not bool((ended.scores[:, 0] > NEVER).all()):
         raise ValueError(
-            f"No caption of at most {generation_config.max_length - ended.prefix_length} new tokens has all "
-            f"{len(is_wanted)} required words; raise max_new_tokens, or require fewer."
+            f"No caption of at most {generation_config.max_length - ended.prefix_length} new tokens contains all "
+            f"{len(is_required)} required words; increase max_new_tokens, or require fewer words."
         )
     return answer(*ended.best(), ended.prefix_length, generation_config)
 
 
 def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> torch.Tensor:
-    """Returns `(required words, vocab_size)`: the tokens that fulfil each word."""
+    """Returns a table `(required words, vocab_size)`, true for the tokens of each word."""
     table = torch.zeros(len(required_words), vocab_size, dtype=torch.bool)
     for number, ids in enumerate(required_words):
         if not ids or min(ids) < 0 or max(ids) >= vocab_size:
@@ -291,8 +291,8 @@ def check_settings(search: str, generation_config: Any) -> None:
         if getattr(generation_config, name, None):
             raise ValueError(f"{search} does not support {name}=True; leave it out.")
     if generation_config.cache_implementation not in (None, "dynamic"):
-        asked = f"cache_implementation={generation_config.cache_implementation!r}"
-        raise ValueError(f"{search} does not support {asked}; leave it out.")
+        setting = f"cache_implementation={generation_config.cache_implementation!r}"
+        raise ValueError(f"{search} does not support {setting}; leave it out.")
 
 
 def answer(sequences: torch.Tensor, scores: torch.Tensor, prefix_length: int, generation_config: Any) -> Any:
@@ -301,38 +301,38 @@ def answer(sequences: torch.Tensor, scores: torch.Tensor, prefix_length: int, ge
     sequences, scores = sequences[:, :number].flatten(0, 1), scores[:, :number].flatten()
     is_used = (sequences != (generation_config.pad_token_id or 0)).any(0)
     is_used[:prefix_length] = True
-    found: Any = sequences[:, : int(is_used.nonzero().max()) + 1]
+    trimmed: Any = sequences[:, : int(is_used.nonzero().max()) + 1]
     if generation_config.return_dict_in_generate:
-        return GenerateBeamEncoderDecoderOutput(sequences=found, sequences_scores=scores)
-    return found
+        return GenerateBeamEncoderDecoderOutput(sequences=trimmed, sequences_scores=scores)
+    return trimmed
 
 
-SEARCHES = {  # by the option of a pipeline that asks for them
+SEARCHES = {  # by the option of a pipeline that selects them
     "num_beam_groups": diverse_beam_search,
     "required_words": constrained_beam_search,
 }
 
 
 def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
-    """Returns arguments of `generate()` with the search of one of the options (see `SEARCHES`).
+    """Returns arguments of `generate()` for the search that an option selects (see `SEARCHES`).
 
-    `required_words` are strings, or lists of strings any of which will do.
+    `required_words` are strings, or lists of alternative strings.
     """
-    asked = [name for name in SEARCHES if options.get(name) is not None]
-    if not asked or options.get("custom_generate") is not None:
+    names = [name for name in SEARCHES if options.get(name) is not None]
+    if not names or options.get("custom_generate") is not None:
         return dict(options)
-    if len(asked) > 1:
-        raise ValueError(f"{asked[0]} and {asked[1]} ask for different searches; give one of them.")
-    found = {**options, "custom_generate": SEARCHES[asked[0]]}
-    if asked == ["required_words"]:
+    if len(names) > 1:
+        raise ValueError(f"{names[0]} and {names[1]} select different searches; use one of them.")
+    arguments = {**options, "custom_generate": SEARCHES[names[0]]}
+    if names == ["required_words"]:
         forms = [[word] if isinstance(word, str) else word for word in options["required_words"]]
-        found["required_words"] = [[id_of_word(word, processor) for word in of_word] for of_word in forms]
-    return found
+        arguments["required_words"] = [[id_of_word(word, processor) for word in alternatives] for alternatives in forms]
+    return arguments
 
 
 def id_of_word(word: str, processor: Any) -> int:
     with TOKENIZING:
         ids = processor.tokenizer(word, add_special_tokens=False)["input_ids"]
     if len(ids) != 1 or ids[0] in processor.tokenizer.all_special_ids:
-        raise ValueError(f"The required word {word!r} is no single word that this captioner knows; give another.")
+        raise ValueError(f"The required word {word!r} is not a single word of the vocabulary; choose another.")
     return ids[0]

@@ -1,4 +1,4 @@
-"""Ensembles: captioners of one vocabulary, with the mean of their log-probabilities at every word."""
+"""Ensembles of captioners with the same vocabulary: the mean of their log-probabilities at every word."""
 
 import copy
 import itertools
@@ -20,7 +20,7 @@ INPUTS = ("visual_features", "visual_boxes", "attention_mask", "pixel_values", "
 
 
 class EnsembleCache(EncoderDecoderCache):
-    """The caches of the members, which beams reorder together."""
+    """The caches of all members; beam search reorders them together."""
 
     def __init__(self, members: list[EncoderDecoderCache]):
         super().__init__(DynamicCache(), DynamicCache())
@@ -35,7 +35,7 @@ class EnsembleCache(EncoderDecoderCache):
 
 
 class MeanLogProbabilities(LogitsProcessor):
-    """Undoes the normalization at the beginning of each step of beam search, so that the mean itself scores beams."""
+    """Undoes the normalization at the start of each step of beam search, so that the mean itself scores beams."""
 
     log_sums: torch.Tensor
 
@@ -44,10 +44,10 @@ class MeanLogProbabilities(LogitsProcessor):
 
 
 class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
-    """Captioners in an ensemble: `generate()` searches with the mean of their log-probabilities.
+    """An ensemble of captioners: `generate()` searches with the mean of their log-probabilities.
 
-    The members may be of different architectures; they need one vocabulary and the same visual inputs, or a ValueError
-    is raised. Defaults of `generate()` are those of the first. An ensemble is neither saved nor trained.
+    The members may have different architectures. Raises a ValueError unless they have the same vocabulary and visual
+    inputs. The first member defines the defaults of `generate()`. An ensemble cannot be saved or trained.
 
     Example:
 
@@ -71,9 +71,9 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     def __init__(self, members: Sequence[PreTrainedModel]):
         first: Any = members[0]
         for member, name in itertools.product(members, (*TOKENS, "visual_feature_size")):
-            own, others = getattr(first.config, name, None), getattr(member.config, name, None)
-            if own != others:
-                raise ValueError(f"{name} is {own} and {others}; an ensemble needs one vocabulary and equal features.")
+            expected, actual = getattr(first.config, name, None), getattr(member.config, name, None)
+            if expected != actual:
+                raise ValueError(f"{name} is {expected} and {actual}; members need the same vocabulary and features.")
         super().__init__(copy.deepcopy(first.config))
         self.members = nn.ModuleList(members)
         self.generation_config = copy.deepcopy(first.generation_config)
@@ -81,10 +81,10 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
         self.train(first.training)
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("An ensemble is not saved; save its members, and build it from them again.")
+        raise NotImplementedError("An ensemble cannot be saved; save its members, and create it from them again.")
 
     def encode(self, **inputs: torch.Tensor) -> BaseModelOutput:
-        """Returns the states of the first member, and as further entries those and the masks of the others."""
+        """Returns the states of the first member, with the states and masks of the others as further entries."""
         encoded = BaseModelOutput()
         for index, member in enumerate(self.members):
             captioner: Any = member
@@ -97,7 +97,7 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Captions images as transformers' `generate()`, but without visualness and static caches."""
+        """Captions images like transformers' `generate()`; visualness and static caches are not supported."""
         for name in ("return_visualness", "cache_implementation"):
             if kwargs.pop(name, None):
                 raise ValueError(f"{name} is not supported by an ensemble; leave it out.")
@@ -131,15 +131,15 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
         mean: MeanLogProbabilities | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        """Has the arguments of each captioner, and the processor that takes the logarithm of the mean's sum over words.
+        """Takes the arguments of each captioner, and the logits processor that undoes the normalization.
 
-        `logits` `(batch_size * C, length, vocab_size)` are the mean of the members' log-probabilities, in float32,
-        which is not normalized. A cache that is no [`EnsembleCache`] is taken for an empty one.
+        `logits` `(batch_size * C, length, vocab_size)` are the mean of the members' log-probabilities in float32, which
+        is not normalized. A cache of another class than [`EnsembleCache`] counts as empty.
         """
         refuse_unknown_keywords(self, kwargs)
         if encoder_outputs is None:
-            given = (visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask)
-            inputs = {name: value for name, value in zip(INPUTS, given, strict=True) if value is not None}
+            values = (visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask)
+            inputs = {name: value for name, value in zip(INPUTS, values, strict=True) if value is not None}
             encoder_outputs = self.encode(**inputs)
         caches = cache.members if isinstance(cache, EnsembleCache) else [None] * len(self.members)
         total: Any = 0

@@ -1,129 +1,22 @@
-"""Images of any kind become upright RGB images, and those the pixels that a vision encoder takes, with Pillow alone."""
+"""Converts images of any kind to the pixels of a vision encoder, with Pillow only."""
 
-import io
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
-from transformers import image_utils
+from PIL import Image
 from transformers.image_processing_backends import PilBackend
 from transformers.image_processing_utils import BatchFeature
 from transformers.image_transforms import get_size_with_aspect_ratio
 from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, PILImageResampling, SizeDict
 from transformers.processing_utils import ImagesKwargs
 
-IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
-RANGE_TOLERANCE = 1e-3  # of floats outside [0, 1]: resizing overshoots, and half precision rounds
-SCALES = {"I": (255, 65535), "F": (1, 255)}  # of images of 32 bits: the first that no value exceeds stands for white
-
-
-class ImageError(ValueError):
-    """Something that cannot be read as an image; the message names it."""
-
-
-def load_image(source: Any, name: str = "the image", least_side: int | None = None) -> Image.Image:
-    """Reads an image: upright, the first frame of an animation, transparent pixels over white, 16 bits scaled to 8.
-
-    Args:
-        source: path, `bytes` of a file, a file open for reading bytes, `PIL.Image.Image`, an image of `datasets`
-            (`{"bytes": …, "path": …}`), or an array or tensor `(height, width)`, `(height, width, C)` or `(C, height,
-            width)` of 1, 3 or 4 channels: integers from 0 to 255, uint16, booleans, or floats within [0, 1]. An
-            `http(s)://` or `data:` URL is read by transformers; a `Path` is no URL.
-        name: name of the image in errors; its path is added.
-        least_side: a JPEG file may be decoded at a half, a quarter or an eighth of its size, several times as fast, as
-            long as both sides keep twice so many pixels. `info["full size"]` of the result is then its whole size.
-
-    Returns an image of mode RGB, independent of the source, or raises an [`ImageError`] for what is none, or has more
-    pixels than Pillow decodes (`PIL.Image.MAX_IMAGE_PIXELS`) or values out of range.
-    """
-    place = source.get("path") if isinstance(source, Mapping) else source
-    if isinstance(place, str | os.PathLike):
-        name = f"{name} ({place!s:.200})"
-    try:
-        if isinstance(source, Image.Image):
-            return upright_rgb(source)
-        with opened(source) as image:
-            size = image.size
-            if least_side is not None:
-                image.draft(None, (2 * least_side, 2 * least_side))  # of JPEG alone; other formats have no scales
-            found = upright_rgb(image)
-            if image.size != size:
-                found.info["full size"] = size if found.size == image.size else size[::-1]  # turned upright
-            return found
-    except Exception as error:  # Pillow's plugins raise anything on damaged data
-        fault = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
-        if isinstance(error, UnidentifiedImageError):  # which names an address in memory
-            fault = f"it is not an image of {', '.join(IMAGE_FORMATS)}, or is damaged"
-        raise ImageError(f"{name[:1].upper()}{name[1:]} cannot be read: {fault.rstrip('.')}.") from error
-
-
-def opened(source: Any) -> Image.Image:
-    """Returns an image that is not decoded yet."""
-    if isinstance(source, Mapping):  # of `datasets`, where a stranger may have put a URL
-        source = Path(source["path"]) if source.get("bytes") is None else source["bytes"]
-    if isinstance(source, str) and source.startswith(("http://", "https://", "data:")):
-        return image_utils.load_image(source, timeout=60)
-    if isinstance(source, np.ndarray) or hasattr(source, "is_floating_point"):  # a tensor, without torch
-        return image_of_array(source)
-    is_content = isinstance(source, bytes | bytearray | memoryview)
-    return Image.open(io.BytesIO(source) if is_content else source, formats=IMAGE_FORMATS)
-
-
-def upright_rgb(image: Image.Image) -> Image.Image:
-    """Returns a copy of an image of any mode, turned as its EXIF data say; damaged ones are ignored."""
-    image.load()
-    try:
-        image = ImageOps.exif_transpose(image)
-    except Exception:  # Pillow's parser of EXIF raises anything; the pixels have been read
-        image = image.copy()
-    if image.mode.startswith(("I", "F")):  # 16 or 32 bits, which Pillow would clip
-        array = np.asarray(image)
-        scales = SCALES.get(image.mode, (65535,))
-        image = image_of_array(array, next((one for one in scales if array.max() <= one + RANGE_TOLERANCE), scales[-1]))
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def image_of_array(array: Any, white: int | None = None) -> Image.Image:
-    """Returns an image of 8 bits a channel of an array or tensor; `white` is its largest value, else by its type."""
-    if not isinstance(array, np.ndarray):
-        array = (array.float() if array.is_floating_point() else array).detach().cpu().numpy()
-    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[-1] not in (1, 3, 4):
-        array = np.moveaxis(array, 0, -1)
-    if array.dtype != np.uint8:
-        white = white or (1 if array.dtype.kind in "bf" else 65535 if array.dtype.str[1:] == "u2" else 255)
-        low, high = array.min(), array.max()
-        if not (low >= -RANGE_TOLERANCE and high <= white + RANGE_TOLERANCE):
-            raise ValueError(f"its pixels go from {low} to {high}, but must lie within 0 and {white} ({array.dtype})")
-        array = (array.clip(0, white) * (255 / white)).round().astype(np.uint8)
-    return Image.fromarray(np.ascontiguousarray(array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array))
-
-
-def load_images(images: Any, name: str = "the image", least_side: int | None = None) -> list[Image.Image]:
-    """Reads one image or several: a list, a nested list, a batch `(B, …)` of arrays, an iterator; see `load_image`."""
-    is_one = isinstance(images, str | bytes | bytearray | memoryview) or hasattr(images, "read")
-    is_batch = isinstance(images, Sequence | Iterator) or getattr(images, "ndim", 0) == 4
-    if is_one or not is_batch:
-        return [load_image(images, name, least_side)]
-    numbered = ((source, f"image {index} of the batch") for index, source in enumerate(images))
-    return [image for source, name in numbered for image in load_images(source, name, least_side)]
-
-
-def least_side_of(image_processor: Any) -> int | None:
-    """Returns the longest side that an image processor gives images, or `None` if it may need any size."""
-    size: Any = getattr(image_processor, "size", None) or {}
-    sides = [size.get("height"), size.get("width")]
-    return max(sides) if getattr(image_processor, "do_resize", False) and all(sides) else None
+from .images import ImageError, least_side_of, load_image, load_images
 
 
 class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
-    """Settings that transformers does not know; see [`CaptioningImageProcessor`]."""
+    """Settings that transformers does not have; see [`CaptioningImageProcessor`]."""
 
     do_flip_channel_order: bool | None
     round_edges: bool | None
@@ -133,26 +26,26 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
 
 
 class CaptioningImageProcessor(PilBackend):
-    r"""Reads, resizes, scales and normalizes images for a vision encoder, one or many, as [`load_image`] reads them.
+    r"""Reads images with [`load_image`], and resizes, scales and normalizes them for a vision encoder.
 
     Args:
         size (`dict`, defaults to `{"height": 224, "width": 224}`): exact height and width; or `{"shortest_edge": s}`,
-            with `"longest_edge"` as its limit, which keep the aspect ratio.
-        round_edges (`bool`, defaults to `False`): with both edges given, height and width are rounded to the nearest
-            pixel, as detectron2 does; transformers cuts their fractions off.
-        size_divisor (`int`, *optional*): with both edges given, height and width are then rounded down to multiples of
-            it, as YOLOS, whose patches have this size, needs them.
-        do_flip_channel_order (`bool`, defaults to `False`): blue, green, red; `image_mean` and `image_std` are then
-            in that order too.
-        do_convert_rgb (`bool`, defaults to `True`): False takes images as they are, with any number of channels.
-        num_frames (`int`, *optional*): frames of a clip, from the middles of as many equal parts; 8 by default.
-        seconds_per_frame (`float`, *optional*): instead, a frame from the middle of every so many seconds of a clip.
+            optionally with the limit `"longest_edge"`, which keeps the aspect ratio.
+        round_edges (`bool`, defaults to `False`): with both edges, whether to round height and width to the nearest
+            pixel, as detectron2 does; transformers truncates them.
+        size_divisor (`int`, *optional*): with both edges, height and width are then rounded down to multiples of this
+            number, as needed by YOLOS for its patches.
+        do_flip_channel_order (`bool`, defaults to `False`): whether to use the order blue, green, red, which
+            `image_mean` and `image_std` must then follow.
+        do_convert_rgb (`bool`, defaults to `True`): `False` keeps images as they are, with any number of channels.
+        num_frames (`int`, *optional*): number of frames of a clip, from the centres of equal parts; 8 by default.
+        seconds_per_frame (`float`, *optional*): length of these parts in seconds, instead of `num_frames`.
         kwargs: other settings of transformers' image processors: `resample` (bilinear), `do_center_crop` (`False`) and
             `crop_size`, `rescale_factor` (1/255), `image_mean`, `image_std` (ImageNet's), `pad_size` and so on.
 
     Returns:
-        `BatchFeature` with `pixel_values` `(B, 3, height, width)` float32 and, only where something was padded,
-        `pixel_mask` `(B, height, width)` int64, 1 = image. Lists of such arrays without `return_tensors`.
+        `BatchFeature` with `pixel_values` `(B, 3, height, width)` float32 and, only if an image was padded,
+        `pixel_mask` `(B, height, width)` int64, 1 = image. Without `return_tensors`, these are lists of arrays.
     """
 
     valid_kwargs = CaptioningImageProcessorKwargs
@@ -173,19 +66,25 @@ class CaptioningImageProcessor(PilBackend):
     def to_dict(self) -> dict:
         output = super().to_dict()
         if self._auto_class is None:
-            output.pop("auto_map", None)  # of a checkpoint with code
+            output.pop("auto_map", None)  # from a checkpoint with code
         for name in ("num_frames", "seconds_per_frame", "size_divisor"):
-            if output.get(name) is None:  # of most image processors
+            if output.get(name) is None:  # as in most image processors
                 output.pop(name, None)
         return output
 
     def _prepare_image_like_inputs(self, images: Any, **settings: Any) -> list:  # type: ignore[override]
         if not settings["do_convert_rgb"]:
             return super()._prepare_image_like_inputs(images, **settings)
-        return [np.moveaxis(np.asarray(image), -1, 0) for image in load_images(images)]
+        return load_images(images, copies=False)
+
+    def resize(self, image: Any, size: SizeDict, resample: Any = None, **kwargs: Any) -> Any:
+        """Resizes an image of Pillow, which is quicker than an array, if the size is a height and a width."""
+        if isinstance(image, Image.Image) and size.height and size.width and isinstance(resample, int):
+            return image.resize((size.width, size.height), resample)
+        return super().resize(as_array(image), size, resample, **kwargs)
 
     def _preprocess(  # type: ignore[override]  # transformers passes every setting by name
-        self, images: list[np.ndarray], return_tensors: str | None = None, **settings: Any
+        self, images: list[Image.Image | np.ndarray], return_tensors: str | None = None, **settings: Any
     ) -> BatchFeature:
         def with_statistics(values: np.ndarray) -> np.ndarray:
             if settings["do_rescale"]:
@@ -194,45 +93,55 @@ class CaptioningImageProcessor(PilBackend):
                 values = self.normalize(values, settings["image_mean"], settings["image_std"])
             return values.astype(np.float32, copy=False)
 
-        pixels = []
+        @cache
+        def table(channels: int) -> np.ndarray:
+            """Returns the results for the 256 values of a pixel, float32 `(channels, 256)`."""
+            return with_statistics(np.broadcast_to(np.arange(256, dtype=np.uint8), (channels, 1, 256)))[:, 0]
+
+        arrays = []
         for image in images:
             if settings["do_resize"]:
-                size = resized_size(image, settings["size"], settings["round_edges"], settings["size_divisor"] or 1)
-                image = self.resize(image, size, settings["resample"])
+                image = self.resize(image, resized_size(image, settings), settings["resample"])
+            image = as_array(image)
             if settings["do_center_crop"]:
                 image = self.center_crop(image, settings["crop_size"])
-            if settings["do_flip_channel_order"]:
-                image = image[::-1]
-            pixels.append(looked_up(with_statistics, image) if image.dtype == np.uint8 else with_statistics(image))
-        data: dict[str, Any] = {"pixel_values": pixels}
+            arrays.append(image[::-1] if settings["do_flip_channel_order"] else image)
+        pixels: Any = [np.empty(image.shape, np.float32) for image in arrays]
+        if len({image.shape for image in arrays}) == 1:
+            pixels = np.empty((len(arrays), *arrays[0].shape), np.float32)  # where each is written, without a copy
+        for image, out in zip(arrays, pixels, strict=True):
+            if image.dtype != np.uint8:
+                out[:] = with_statistics(image)
+                continue
+            for values, channel, of_channel in zip(table(len(image)), image, out, strict=True):
+                np.take(values, channel, out=of_channel, mode="clip")  # the mode that needs no buffer
+        data: dict[str, Any] = {"pixel_values": pixels if return_tensors else [*pixels]}
         pad_size = settings["pad_size"]
-        if settings["do_pad"] and (pad_size is not None or len({image.shape for image in pixels}) > 1):
-            data["pixel_values"], masks = self.pad(pixels, pad_size=pad_size, return_mask=True)
+        if settings["do_pad"] and (pad_size is not None or isinstance(pixels, list)):
+            data["pixel_values"], masks = self.pad([*pixels], pad_size=pad_size, return_mask=True)
             if not all(mask.all() for mask in masks):
                 data["pixel_mask"] = masks
         return BatchFeature(data, tensor_type=return_tensors)
 
 
-def looked_up(function: Callable[[np.ndarray], np.ndarray], image: np.ndarray) -> np.ndarray:
-    """Returns a function of each pixel of `(channels, height, width)`, computed once for each of the 256 values."""
-    values = np.broadcast_to(np.arange(256, dtype=np.uint8), (len(image), 1, 256))
-    table, pixels = function(values)[:, 0], np.empty(image.shape, np.float32)
-    for of_channel, channel, out in zip(table, image, pixels, strict=True):
-        np.take(of_channel, channel, out=out, mode="clip")  # the mode that needs no buffer
-    return pixels
+def as_array(image: Image.Image | np.ndarray) -> np.ndarray:
+    """Returns an image as an array `(channels, height, width)`."""
+    return np.moveaxis(np.asarray(image), -1, 0) if isinstance(image, Image.Image) else image
 
 
-def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None, divisor: int) -> SizeDict:
-    """Returns the height and width to which an image `(channels, height, width)` is resized, or another `size`."""
+def resized_size(image: Image.Image | np.ndarray, settings: Mapping[str, Any]) -> SizeDict:
+    """Returns the height and width to which an image, or an array `(channels, height, width)`, is resized, or another
+    `size`."""
+    size, divisor = settings["size"], settings["size_divisor"] or 1
     if not (size.shortest_edge and size.longest_edge):
         return size
-    height, width = image.shape[-2:]
-    if round_edges:
+    height, width = (image.height, image.width) if isinstance(image, Image.Image) else image.shape[-2:]
+    if settings["round_edges"]:
         scale = min(size.shortest_edge / min(height, width), size.longest_edge / max(height, width))
         resized = [int(height * scale + 0.5), int(width * scale + 0.5)]
     else:
         limited = get_size_with_aspect_ratio((height, width), size.shortest_edge, size.longest_edge)
-        # It leaves an image alone whose shortest edge is right when rounded, however long the other edge is.
+        # It does not resize an image whose rounded shortest edge is right, however long the other edge is.
         resized = [min(side, size.longest_edge) for side in limited]
     resized = [max(divisor, side - side % divisor) for side in resized]
     return SizeDict(height=resized[0], width=resized[1])

@@ -1,4 +1,4 @@
-"""The base of all models: code and weights of their checkpoints, and what they support."""
+"""Base class of all models: checkpoints with code and without frozen weights, checks of inputs, and attention."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from .configuration_hub import from_part
 
 
 class HubPreTrainedModel(PreTrainedModel):
-    """A model that saves its code again if it was loaded with it, and can leave out frozen weights."""
+    """Base class of models; saves code if the model was loaded with it, and can leave out frozen weights."""
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -72,19 +72,19 @@ class HubPreTrainedModel(PreTrainedModel):
 
     @staticmethod
     def needed_mask(attention_mask: Any) -> Any:
-        """Returns a mask `(batch_size, length)`, `None` if all is real; accelerators are not asked: they would wait."""
+        """Returns a mask `(batch_size, length)`, or on a CPU `None` if it is all ones (a GPU would synchronize)."""
         if not torch.is_tensor(attention_mask) or attention_mask.device.type != "cpu" or attention_mask.ndim != 2:
             return attention_mask
         return attention_mask if is_tracing(attention_mask) or not attention_mask.bool().numpy().all() else None
 
     def padding_mask(self, states: Any, attention_mask: Any, keys: Any = None, config: Any = None) -> Any:
-        """Returns the mask of attention without causality from states to keys, or to themselves, if one is needed."""
+        """Returns the bidirectional attention mask from states to keys, by default to themselves, if one is needed."""
         mask = self.needed_mask(attention_mask)
         shared: Any = {"config": config or self.config, "inputs_embeds": states, "encoder_hidden_states": keys}
         return create_bidirectional_mask(**shared, attention_mask=mask, allow_is_bidirectional_skip=mask is None)
 
     def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
-        """Chooses the attention of all but backbones of transformers, many of which have one kind or none."""
+        """Sets the attention of all parts except transformers backbones, because many have no choice of attention."""
         encoders = [vision for vision in vision_encoders(self).values() if not vision.config.has_own_backbone]
         backbones: list[Any] = [vision._modules.pop("backbone") for vision in encoders]
         try:
@@ -96,7 +96,7 @@ class HubPreTrainedModel(PreTrainedModel):
 
 @contextmanager
 def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[None]:
-    """Lets objects of some classes save their code too inside the `with` block."""
+    """Makes objects of some classes save their code inside the `with` block."""
     before = {cls: cls._auto_class for cls in auto_classes}
     try:
         for cls, auto in auto_classes.items():
@@ -108,56 +108,56 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
 
 
 def make_vision_encoder(config: Any) -> Any:
-    """Makes the [`VisionModel`] of a model's `vision_config`; `None` without one."""
+    """Makes the [`VisionModel`] of a model's `vision_config`; returns `None` without one."""
     return None if config is None else from_part("modeling_vision.VisionModel")(config)
 
 
 def vision_of(model: Any) -> Any:
     """Returns the vision encoder of a model; raises a ValueError if it has none."""
     if model.vision is None:
-        raise ValueError("This model has no vision encoder: give visual_features, or use hf-ngsan attach-vision.")
+        raise ValueError("This model has no vision encoder: pass visual_features, or use hf-ngsan attach-vision.")
     return model.vision
 
 
 def vision_encoders(model: nn.Module) -> dict[str, Any]:
-    """Returns the vision encoders of a model, or itself, by their names in it."""
+    """Returns the vision encoders in a model, which may itself be one, by their names."""
     modules = model.named_modules()
     return {name: module for name, module in modules if getattr(type(module), "is_vision_encoder", False)}
 
 
 KNOWN_KEYWORDS = {
     *TransformersKwargs.__optional_keys__,
-    "attn_implementation",  # of this call alone, see `captioning.WordDecoder`
+    "attn_implementation",  # for this call only, see `captioning.WordDecoder`
     "output_cross_attentions",
-    "pixel_values",  # where visual features are given in place of pixels, generate() makes up ones for pixels
+    "pixel_values",  # for visual features, generate() creates a mask of ones for pixels
     "return_dict",
-    "use_cache",  # without effect where there is no cache
+    "use_cache",  # has no effect without a cache
 }
-# Decorates a `forward` with a cache, as transformers decorates its own until that version.
+# Decorates a `forward` with a cache like those of transformers until that version.
 accepts_old_cache_name = deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
 
 
 def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:
-    """Raises a TypeError for arguments that no part of a model reads (`None` passes), such as a misspelt mask."""
+    """Raises a TypeError for arguments that no part of a model reads, such as a misspelt mask; `None` is accepted."""
     known = KNOWN_KEYWORDS.union(f"output_{name}" for name in model._can_record_outputs or ())
     unknown = [name for name, value in keywords.items() if value is not None and name not in known]
     if unknown:
         names = ", ".join(unknown)
-        raise TypeError(f"{type(model).__name__} takes no argument {names}; see the docstring of forward.")
+        raise TypeError(f"{type(model).__name__} has no argument {names}; see the docstring of forward.")
 
 
 def check_visual_features(
     features: torch.Tensor | None, mask: torch.Tensor | None, feature_size: int | None, name: str = "attention_mask"
 ) -> None:
-    """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask fits."""
-    shape, of_mask = (None if given is None else tuple(given.shape) for given in (features, mask))
-    if shape is None or len(shape) != 3 or shape[2] != feature_size or 0 in shape or of_mask not in (None, shape[:2]):
+    """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)` and their mask matches."""
+    shape, masked = (None if tensor is None else tuple(tensor.shape) for tensor in (features, mask))
+    if shape is None or len(shape) != 3 or shape[2] != feature_size or 0 in shape or masked not in (None, shape[:2]):
         expected = f"(batch_size, num_regions, {feature_size})"
-        raise ValueError(f"visual_features have the shape {shape}, {name} {of_mask}; the model takes {expected}.")
+        raise ValueError(f"visual_features have the shape {shape}, {name} {masked}; the model needs {expected}.")
 
 
 def check_visual_boxes(boxes: torch.Tensor | None, features: torch.Tensor, needed_by: str) -> None:
     """Raises a ValueError unless boxes are `(batch_size, num_regions, 4)`, or are missing and `needed_by` is empty."""
     shape, expected = None if boxes is None else tuple(boxes.shape), (*features.shape[:2], 4)
     if shape != expected and (shape or needed_by):
-        raise ValueError(f"visual_boxes have the shape {shape}; with {needed_by or 'these features'} it is {expected}.")
+        raise ValueError(f"visual_boxes have the shape {shape}; {needed_by or 'these features'} needs {expected}.")

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite as a backbone, equal to its authors' TensorFlow code."""
+"""EfficientNet-Lite as a backbone, equivalent to its authors' TensorFlow code."""
 
 import torch
 from torch import nn
@@ -17,10 +17,10 @@ class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
     Args:
         num_channels (`int`, defaults to 3): channels of the images.
         embedding_size (`int`, defaults to 32): channels of the stem.
-        depths (`list[int]`, defaults to `[1, 2, 2, 3, 3, 4, 1]`): blocks of each stage, of 7 stages at most.
+        depths (`list[int]`, defaults to `[1, 2, 2, 3, 3, 4, 1]`): number of blocks of each stage, for up to 7 stages.
         hidden_sizes (`list[int]`, defaults to `[16, 24, 40, 80, 112, 192, 320]`): channels of each stage.
-        out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps to return, of
-            `"stem"`, `"stage1"` and so on; the last by default.
+        out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps are returned:
+            `"stem"`, `"stage1"` and so on; defaults to the last.
     """
 
     model_type = "ngsan_efficientnet_lite"
@@ -44,7 +44,7 @@ BATCH_NORM_MOMENTUM = 0.01
 
 
 class SameConvolution(nn.Conv2d):
-    """Convolution without bias with TensorFlow's padding SAME; an odd one has a pixel more on the right and below."""
+    """Convolution without bias and with TensorFlow's SAME padding; odd padding has one more pixel right and below."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, groups: int = 1):
         padding = kernel_size // 2 if stride == 1 else 0
@@ -57,14 +57,14 @@ class SameConvolution(nn.Conv2d):
         return super().forward(hidden_states)
 
     def sides(self, length: int) -> tuple[int, int]:
-        """Returns the padding before and behind an axis."""
+        """Returns the padding before and after an axis."""
         kernel_size, stride = self.kernel_size[0], self.stride[0]
         total = max((-(-length // stride) - 1) * stride + kernel_size - length, 0)
         return total // 2, total - total // 2
 
 
 class NormalizedConvolution(Normalized):
-    """Convolution, batch normalization and, unless it is linear, ReLU6."""
+    """Convolution and batch normalization, then ReLU6 unless it is linear."""
 
     def __init__(
         self,
@@ -81,24 +81,24 @@ class NormalizedConvolution(Normalized):
         self.activation = nn.Identity() if is_linear else nn.ReLU6()
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        found = super().forward(hidden_states)
+        outputs = super().forward(hidden_states)
         if is_inference() and isinstance(self.activation, nn.ReLU6):
-            return nn.functional.hardtanh_(found, 0.0, 6.0)
-        return self.activation(found)
+            return nn.functional.hardtanh_(outputs, 0.0, 6.0)
+        return self.activation(outputs)
 
     def convolve(
         self, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, padding: tuple[int, int]
     ) -> torch.Tensor:
         if self.convolution.stride == (1, 1):
             return super().convolve(hidden_states, weight, bias, padding)
-        # Zeros in front of the kernel, in place of a padded copy of the map, where padding is longer behind.
+        # Longer padding after an axis: zeros before the kernel avoid a padded copy of the map.
         (top, bottom), (left, right) = (self.convolution.sides(length) for length in hidden_states.shape[2:])
         weight = nn.functional.pad(weight, (right - left, 0, bottom - top, 0))
         return super().convolve(hidden_states, weight, bias, (bottom, right))
 
 
 class InvertedBottleneck(nn.Module):
-    """Expansion, depthwise convolution and linear projection (Sandler et al. 2018), with the identity where it fits."""
+    """Expansion, depthwise convolution and linear projection (Sandler et al. 2018), residual if shapes are equal."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int, expansion: int):
         super().__init__()
@@ -116,16 +116,16 @@ class InvertedBottleneck(nn.Module):
 
 
 def make_stage(config: NGSANEfficientNetLiteConfig, stage: int) -> nn.Sequential:
-    """Makes the blocks of a stage, the first of which changes the channels and the size of the map."""
+    """Makes the blocks of a stage; the first block changes the channels and the size of the map."""
     out_channels = config.hidden_sizes[stage]
     in_channels = config.hidden_sizes[stage - 1] if stage else config.embedding_size
     kernel_size, stride, expansion = KERNEL_SIZES[stage], STRIDES[stage], EXPANSIONS[stage]
     first = InvertedBottleneck(in_channels, out_channels, kernel_size, stride, expansion)
-    others = (
+    rest = (
         InvertedBottleneck(out_channels, out_channels, kernel_size, 1, expansion)
         for _ in range(config.depths[stage] - 1)
     )
-    return nn.Sequential(first, *others)
+    return nn.Sequential(first, *rest)
 
 
 class NGSANEfficientNetLiteBackbone(ConvolutionalBackbone):

@@ -33,13 +33,13 @@ class MCANOutput(ModelOutput):
     """Outputs for questions and their images.
 
     Args:
-        loss, logits (`(batch_size, num_labels)`): of the classifier; the sigmoid of a logit scores its answer.
-        last_hidden_state (`(batch_size, num_regions, hidden_size)`): of the model without classifier: the image.
+        loss, logits (`(batch_size, num_labels)`): of the classifier; scores of answers are the sigmoids of logits.
+        last_hidden_state (`(batch_size, num_regions, hidden_size)`): the image, from models without a classifier.
         pooler_output (`(batch_size, pooled_size)`): question and image, reduced, summed and normalized.
-        encoder_last_hidden_state (`(batch_size, num_words, hidden_size)`): the question.
-        question_glimpses, image_glimpses (`(batch_size, num_glimpses, num_words or num_regions)`): weights of the words
-            and of the regions in their reductions; rows sum to 1.
-        cross_attentions: of each layer, `(batch_size, num_heads, num_regions, num_words)`.
+        encoder_last_hidden_state (`(batch_size, num_words, hidden_size)`): states of the question.
+        question_glimpses, image_glimpses (`(batch_size, num_glimpses, num_words or num_regions)`): weights of words and
+            regions in their reductions; rows sum to 1.
+        cross_attentions: guided attention of each layer, `(batch_size, num_heads, num_regions, num_words)`.
     """
 
     loss: torch.Tensor | None = None
@@ -106,7 +106,7 @@ class MCANDecoderLayer(MCANEncoderLayer):
 
 
 class GlimpseReduction(nn.Module):
-    """Weighted sums of positions, one a glimpse, joined and projected: eq. 4 and 5 of Yu et al. 2019."""
+    """Weighted sums of positions, one per glimpse, concatenated and projected: eq. 4 and 5 of Yu et al. 2019."""
 
     def __init__(self, config: MCANConfig):
         super().__init__()
@@ -116,16 +116,16 @@ class GlimpseReduction(nn.Module):
         self.out_proj = nn.Linear(config.num_glimpses * config.hidden_size, config.pooled_size)
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the result, `(batch_size, pooled_size)`, and the weights, `(batch_size, num_glimpses, length)`."""
+        """Returns the sums, `(batch_size, pooled_size)`, and the weights, `(batch_size, num_glimpses, length)`."""
         scores = self.scores(self.dropout(torch.relu(self.hidden(states)))).mT.float()
         weights = scores.masked_fill(mask[:, None] == 0, torch.finfo(scores.dtype).min).softmax(-1).to(states.dtype)
         return self.out_proj((weights @ states).flatten(1)), weights
 
 
 def additive_mask(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """Returns a mask `(batch_size, 1, 1, length)` to be added to scores; `None` for none.
+    """Returns a mask `(batch_size, 1, 1, length)` to be added to scores; returns `None` for `None`.
 
-    It is finite, so that queries with only padding attend to all of it equally with any attention implementation.
+    It is finite, so that if all keys are padding, every attention implementation gives them equal weights.
     """
     if mask is None:
         return None
@@ -137,18 +137,18 @@ class MCANPreTrainedModel(HubPreTrainedModel):
     main_input_name = "input_ids"
     input_modalities = ["image", "text"]
     _no_split_modules = ["MCANEncoderLayer", "MCANDecoderLayer"]
-    _supports_flex_attn = False  # it takes no additive masks
+    _supports_flex_attn = False  # it does not support additive masks
     _can_compile_fullgraph = False  # an LSTM is run outside of the graph
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, nn.Linear | nn.LSTM):
-            module.reset_parameters()  # as PyTorch does, and thereby the released code
+            module.reset_parameters()  # PyTorch's initialization, as in the released code
 
 
 class MCANEncoder(MCANPreTrainedModel):
-    """Reads questions: word vectors, an LSTM, which reads padding too, as in the authors' release, and SA units."""
+    """Encodes questions: word vectors, an LSTM (padding included, as in the authors' release), and SA units."""
 
     input_modalities = ["text"]
     _can_record_outputs = {"hidden_states": MCANEncoderLayer, "attentions": SELF_ATTENTIONS}
@@ -170,7 +170,7 @@ class MCANEncoder(MCANPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Has the arguments of [`MCANModel.forward`]."""
+        """Takes the text arguments of [`MCANModel.forward`]."""
         refuse_unknown_keywords(self, kwargs)
         words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         hidden_states, _ = self.lstm(words.to(self.embed_tokens.weight.dtype))
@@ -181,7 +181,7 @@ class MCANEncoder(MCANPreTrainedModel):
 
 
 class MCANDecoder(MCANPreTrainedModel):
-    """Reads images, guided by the last layer of the encoder: a linear map of features, SGA units."""
+    """Encodes images, guided by the last layer of the encoder: a linear projection of features, then SGA units."""
 
     main_input_name = "visual_features"
     _can_record_outputs = {
@@ -212,7 +212,7 @@ class MCANDecoder(MCANPreTrainedModel):
         encoder_attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Has arguments of [`MCANModel.forward`], and the states `(batch_size, num_words, hidden_size)` of words."""
+        """Takes visual arguments of [`MCANModel.forward`], and word states `(batch_size, num_words, hidden_size)`."""
         refuse_unknown_keywords(self, kwargs)
         hidden_states = self.input_proj(visual_features.to(self.input_proj.weight.dtype))
         dtype = hidden_states.dtype
@@ -226,7 +226,7 @@ class MCANDecoder(MCANPreTrainedModel):
 
 
 class MCANModel(MCANPreTrainedModel):
-    """MCAN, or MCAN + GSA, without its classifier of answers; see [`MCANConfig`] for which is which."""
+    """MCAN or MCAN + GSA without its classifier of answers; [`MCANConfig`] selects the variant."""
 
     vision: Any
 
@@ -262,17 +262,17 @@ class MCANModel(MCANPreTrainedModel):
         """Answers questions about images.
 
         Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded at its end.
+            input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one right-padded question per image.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): 1 = word, 0 = padding; by
-                default all but padding tokens is real.
+                default, all tokens except padding tokens are words.
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_words, word_embedding_size)`, *optional*):
-                word vectors in place of words.
+                word vectors instead of words.
             pixel_values, pixel_mask, visual_features, visual_attention_mask, visual_boxes: as for
                 [`~modeling_mhsan.MHSANModel.get_image_features`]; models with a geometric bias need the boxes of
-                features. By default a region is padding if all its features are 0, as in the authors' release.
+                features. By default, a region is padding if all its features are 0, as in the authors' release.
         """
         if (input_ids is None) == (inputs_embeds is None) or (pixel_values is None) == (visual_features is None):
-            raise ValueError("Give input_ids or inputs_embeds, and pixel_values or visual_features; never both.")
+            raise ValueError("Pass either input_ids or inputs_embeds, and either pixel_values or visual_features.")
         if pixel_values is not None:
             visual_features, visual_boxes, visual_attention_mask = self.get_visual_tokens(
                 pixel_values, pixel_mask, visual_boxes, visual_attention_mask
@@ -286,8 +286,8 @@ class MCANModel(MCANPreTrainedModel):
         words: Any = input_ids if inputs_embeds is None else inputs_embeds
         if words.shape[0] != features.shape[0] or not words.shape[1]:
             raise ValueError(
-                f"There are {features.shape[0]} images and {words.shape[0]} questions of {words.shape[1]} words; give "
-                "one question an image, with at least one word."
+                f"There are {features.shape[0]} images and {words.shape[0]} questions of {words.shape[1]} words; pass "
+                "one question per image, with at least one word."
             )
         if attention_mask is None and input_ids is not None and self.config.pad_token_id is not None:
             attention_mask = (input_ids != self.config.pad_token_id).long()
@@ -325,7 +325,7 @@ class MCANModel(MCANPreTrainedModel):
 
 
 class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
-    r"""MCAN, or MCAN + GSA, with its classifier of answers; see [`MCANConfig`] for which is which.
+    r"""MCAN or MCAN + GSA with its classifier of answers; [`MCANConfig`] selects the variant.
 
     Example:
 

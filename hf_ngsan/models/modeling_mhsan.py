@@ -29,10 +29,10 @@ from .text_encoders import layers_of, make_text_encoder, pretrained_text_weights
 class MHSANImageFeatures(BaseModelOutputWithPooling):
     """An image in the joint space.
 
-    `last_hidden_state` `(batch_size, num_regions, hidden_size)` are its cells or regions, `pooler_output` `(batch_size,
-    projection_dim)` its embedding, of length 1, and `attentions` one tensor `(batch_size, num_image_heads,
-    num_regions)`, the map of each head; rows sum to 1. `hidden_states` are the backbone's; `visual_boxes` `(batch_size,
-    num_regions, 4)` and `attention_mask` `(batch_size, num_regions)`, 1 = real, say where cells are.
+    `last_hidden_state` `(batch_size, num_regions, hidden_size)` has the cells or regions, `pooler_output` `(batch_size,
+    projection_dim)` the embedding, of length 1, and `attentions` one tensor `(batch_size, num_image_heads,
+    num_regions)`, the map of each head; rows sum to 1. `hidden_states` are those of the backbone; `visual_boxes`
+    `(batch_size, num_regions, 4)` has the boxes, `attention_mask` `(batch_size, num_regions)` 1 for real ones.
     """
 
     visual_boxes: torch.Tensor | None = None
@@ -41,7 +41,7 @@ class MHSANImageFeatures(BaseModelOutputWithPooling):
 
 @dataclass
 class MHSANOutput(ModelOutput):
-    """Similarities of images and captions, as [`~transformers.models.clip.modeling_clip.CLIPOutput`] has them.
+    """Similarities of images and captions, as in [`~transformers.models.clip.modeling_clip.CLIPOutput`].
 
     `logits_per_image` `(num_images, num_texts)` are cosine similarities divided by the configuration's temperature;
     `loss` comes with `return_loss=True`. Embeddings have length 1.
@@ -60,7 +60,7 @@ class MHSANOutput(ModelOutput):
 
 
 class MultiHeadPooling(nn.Module):
-    """Weighted sums of positions, one for each head, side by side: eq. 1 and 2 of Park et al. 2020.
+    """Weighted sums of positions, one for each head, concatenated: eq. 1 and 2 of Park et al. 2020.
 
     M = softmax(W_a act(W_b V^T)) over the positions, F = M V; the activation is ReLU for images, tanh for texts.
     """
@@ -75,7 +75,7 @@ class MultiHeadPooling(nn.Module):
         self.activation = activation
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the heads, `(batch_size, num_heads * size)`, and their weights, `(batch_size, num_heads, length)`."""
+        """Returns the sums, `(batch_size, num_heads * size)`, and their weights, `(batch_size, num_heads, length)`."""
         scores = self.scores(self.activation(self.hidden(self.dropout(states)))).mT
         if mask is not None:
             scores = scores.masked_fill(mask[:, None] == 0, torch.finfo(scores.dtype).min)
@@ -150,7 +150,7 @@ class MHSANModel(HubPreTrainedModel):
         if not config.save_frozen_weights:
             missing = {rf"^text\.{re.escape(name)}$" for name in self.frozen_text_weights()}
             self._keys_to_ignore_on_load_missing = missing.union(self._keys_to_ignore_on_load_missing or ())
-        # On `meta` from_pretrained only builds the model; it loads all weights later.
+        # On `meta`, from_pretrained only builds the model; it loads all weights later.
         if config.text_pretrained and self.device.type != "meta":
             self.text.load_state_dict(pretrained_text_weights(self.text, config.text_pretrained))
         self.train(self.training)
@@ -159,7 +159,7 @@ class MHSANModel(HubPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, nn.Linear):
-            module.reset_parameters()  # as PyTorch does, and thereby the released code
+            module.reset_parameters()  # PyTorch's initialization, as in the released code
 
     def train(self, mode: bool = True) -> "MHSANModel":
         super().train(mode)
@@ -171,7 +171,7 @@ class MHSANModel(HubPreTrainedModel):
         return self
 
     def modules_of_stages(self) -> dict[str, list[nn.Module]]:
-        """Returns what each stage of training (section 3.5) adds to those before it, besides the vision encoder."""
+        """Returns the modules that each stage of training (section 3.5) adds, without the vision encoder."""
         stages = {
             "projection": [self.image_projection],
             "text": [self.text, self.text_projection, self.text_pooling],
@@ -180,11 +180,11 @@ class MHSANModel(HubPreTrainedModel):
         return {name: [module for module in modules if module is not None] for name, modules in stages.items()}
 
     def trained_text_layers(self) -> nn.ModuleList:
-        """Returns the layers of a text encoder of transformers behind the frozen ones."""
+        """Returns the layers of a transformers text encoder after the frozen ones."""
         return layers_of(self.text)[self.config.frozen_text_layers :]
 
     def frozen_text_weights(self) -> list[str]:
-        """Returns the names in the text encoder of the weights that training keeps."""
+        """Returns the names of the frozen weights in the text encoder."""
         if not self.config.frozen_text_layers:
             return []
         trained = {*self.trained_text_layers().parameters()}
@@ -200,8 +200,8 @@ class MHSANModel(HubPreTrainedModel):
             weights = pretrained_text_weights(self.text, source)
             return {name: weights[name] for name in self.frozen_text_weights()}
 
-        left_out = from_part("pretrained_weights.LeftOutPart")
-        return [left_out("text encoder", "text.", self.text, self.config, source, load)]
+        part = from_part("pretrained_weights.LeftOutPart")
+        return [part("text encoder", "text.", self.text, self.config, source, load)]
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text.get_input_embeddings()
@@ -224,22 +224,22 @@ class MHSANModel(HubPreTrainedModel):
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images, for a
                 model with a vision encoder.
             visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`, *optional*):
-                in place of images.
+                features instead of images.
             visual_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real.
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): with images, the
-                regions to encode in place of a grid; features do not need them.
+                regions to encode instead of a grid; not needed with features.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
-            kwargs: `output_hidden_states=True` adds the hidden states of the backbone, of images of one size.
+            kwargs: `output_hidden_states=True` adds the hidden states of the backbone; images must have the same size.
         """
         refuse_unknown_keywords(self, kwargs)
         if (pixel_values is None) == (visual_features is None):
-            raise ValueError("Give the model pixel_values or visual_features, and not both.")
+            raise ValueError("Pass pixel_values or visual_features to the model, not both.")
         mask, hidden_states = visual_attention_mask, None
         if pixel_values is not None:
-            asked: Any = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-            seen = vision_of(self)(pixel_values, pixel_mask, visual_boxes, mask, output_hidden_states=asked)
-            hidden_states = seen.hidden_states
-            features, visual_boxes, mask = seen.visual_features, seen.visual_boxes, seen.attention_mask
+            with_states: Any = kwargs.get("output_hidden_states", self.config.output_hidden_states)
+            tokens = vision_of(self)(pixel_values, pixel_mask, visual_boxes, mask, output_hidden_states=with_states)
+            hidden_states = tokens.hidden_states
+            features, visual_boxes, mask = tokens.visual_features, tokens.visual_boxes, tokens.attention_mask
         else:
             check_visual_features(visual_features, mask, self.config.visual_feature_size, "visual_attention_mask")
             features = visual_features
@@ -269,22 +269,22 @@ class MHSANModel(HubPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Args:
             input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
-            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): all but padding by default.
-            token_type_ids (*optional*): for encoders of transformers that take them.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, size)`, *optional*): in place of words.
+            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): excludes padding by default.
+            token_type_ids (*optional*): for transformers encoders that need them.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, size)`, *optional*): replace `input_ids`.
 
         Returns:
-            `BaseModelOutputWithPooling` with the text encoder's `last_hidden_state` `(batch_size, length, size)`,
-            `pooler_output` `(batch_size, projection_dim)`, the embedding of length 1, and as the last of `attentions`
-            the map of each head over the words, `(batch_size, num_text_heads, length)`.
+            `BaseModelOutputWithPooling` with the text encoder's `last_hidden_state` `(batch_size, length, size)` and
+            the embedding `pooler_output` `(batch_size, projection_dim)`, of length 1. The last of `attentions` is the
+            map of each head over the words, `(batch_size, num_text_heads, length)`.
         """
         refuse_unknown_keywords(self, kwargs)
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        if given is None or not given.shape[1]:
-            raise ValueError("There is no text, or one without any token; give texts of at least one word each.")
+        words = input_ids if inputs_embeds is None else inputs_embeds
+        if words is None or not words.shape[1]:
+            raise ValueError("A text has no tokens, or there are no texts; pass texts of at least one word each.")
         if attention_mask is None:
             pad = getattr(self.text.config, "pad_token_id", None)
-            attention_mask = given.new_ones(given.shape[:2], dtype=torch.long)
+            attention_mask = words.new_ones(words.shape[:2], dtype=torch.long)
             if input_ids is not None and pad is not None:
                 attention_mask = attention_mask.masked_fill(input_ids == pad, 0)
         if token_type_ids is not None:
@@ -326,8 +326,8 @@ class MHSANModel(HubPreTrainedModel):
         Args:
             input_ids, attention_mask, token_type_ids, inputs_embeds: see [`get_text_features`].
             pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask: see [`get_image_features`].
-            return_loss (`bool`, *optional*): whether to return the loss that the configuration describes. Then there
-                are C texts an image, those of one image next to each other.
+            return_loss (`bool`, *optional*): whether to return the loss of the configuration; this requires C texts per
+                image, next to each other.
         """
         kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
         visual = (pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask)
@@ -352,12 +352,12 @@ class MHSANModel(HubPreTrainedModel):
         vision_outputs: BaseModelOutputWithPooling,
         text_outputs: BaseModelOutputWithPooling,
     ) -> torch.Tensor:
-        """Returns eq. 3: the loss over in-batch negatives and the weighted diversity penalties of both sides."""
+        """Returns eq. 3: the loss over in-batch negatives plus the weighted diversity penalties of both sides."""
         num_images, num_texts = similarities.shape
         if num_texts % num_images:
-            raise ValueError(f"The loss needs as many texts for each of {num_images} images, not {num_texts} in all.")
-        of_texts = torch.arange(num_texts, device=similarities.device) // (num_texts // num_images)
-        is_own = torch.arange(num_images, device=similarities.device)[:, None] == of_texts
+            raise ValueError(f"The loss needs equally many texts for each of {num_images} images, not {num_texts}.")
+        image_of_text = torch.arange(num_texts, device=similarities.device) // (num_texts // num_images)
+        is_own = torch.arange(num_images, device=similarities.device)[:, None] == image_of_text
         losses = losses_of(self.config, similarities.float(), is_own)
         loss = losses.sum() if self.config.loss_reduction == "sum" else losses.mean()
         for penalties in penalties_of(self.config, vision_outputs, text_outputs).values():

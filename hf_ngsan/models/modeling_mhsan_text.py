@@ -1,7 +1,7 @@
-"""MHSAN's encoder of texts: word vectors and simple recurrent units (Lei et al. 2018), in plain PyTorch.
+"""Text encoder of MHSAN: word vectors and simple recurrent units (Lei et al. 2018), in plain PyTorch.
 
-The matrix products of all time steps are one. Only a recurrence of vectors remains for each step, with hand-written
-gradients: [`SRURecurrence`] has the derivation.
+One matrix product covers all time steps, so that each step is only a recurrence of vectors. Its gradients are
+hand-written; [`SRURecurrence`] contains the derivation.
 """
 
 import math
@@ -29,16 +29,17 @@ class MHSANTextConfig(HubConfig):
     Args:
         vocab_size (`int`, defaults to 20000): words and special tokens.
         word_embedding_size (`int`, defaults to 620): dimension of a word vector.
-        hidden_size (`int`, defaults to 2400): dimension of an output, of both directions together.
+        hidden_size (`int`, defaults to 2400): dimension of an output, for both directions together.
         num_hidden_layers (`int`, defaults to 4): layers of simple recurrent units.
-        bidirectional (`bool`, defaults to `False`): each layer reads in both directions, half of the channels each.
-        activation (`str`, defaults to `"tanh"`): of the units' memory: `"tanh"`, `"identity"` or `"relu"`.
-        dropout (`float`, defaults to 0.25): on the outputs of all layers but the last.
+        bidirectional (`bool`, defaults to `False`): whether layers read in both directions, with half of the channels
+            each.
+        activation (`str`, defaults to `"tanh"`): activation of the memory: `"tanh"`, `"identity"` or `"relu"`.
+        dropout (`float`, defaults to 0.25): on the outputs of all layers except the last.
         input_dropout (`float`, defaults to 0.25): on the inputs of all layers' matrix products.
         highway (`bool`, defaults to `True`): whether layers have a skip connection.
         highway_bias (`float`, defaults to 0.0): initial bias of the reset gate.
-        scale_x (`float`, defaults to 1.0): factor of a layer's input in its skip connection; sqrt(3) in models that
-            were trained with releases of `sru` up to 2.1.4.
+        scale_x (`float`, defaults to 1.0): factor of a layer's input in its skip connection; sqrt(3) for models trained
+            with releases of `sru` up to 2.1.4.
         initializer_range (`float`, defaults to 0.1): standard deviation of the initial word vectors (inferred).
         pad_token_id (`int`, defaults to 0).
     """
@@ -67,24 +68,24 @@ class MHSANTextConfig(HubConfig):
     def validate_architecture(self) -> None:
         super().validate_architecture()
         if self.bidirectional and self.hidden_size % 2:
-            raise ValueError(f"hidden_size ({self.hidden_size}) must be even: each direction has half of it.")
+            raise ValueError(f"hidden_size ({self.hidden_size}) must be even, because each direction has half of it.")
 
 
 class SRURecurrence(torch.autograd.Function):
-    """The recurrence of a layer, with f_t = sigmoid(p_t + v_f * c_(t-1)) and r_t = sigmoid(q_t + v_r * c_(t-1)):
+    """The recurrence of a layer with f_t = sigmoid(p_t + v_f * c_(t-1)) and r_t = sigmoid(q_t + v_r * c_(t-1)):
 
     c_t = u_t + (c_(t-1) - u_t) * f_t and h_t = s_t + (g(c_t) - s_t) * m * r_t.
 
-    The gradient, element by element. With dh_t = dL/dh_t, and dc_t, dp_t, ... the gradients of the whole loss by c_t,
-    p_t, ..., the derivative of a sigmoid y being y (1 - y):
+    The gradient, element by element: let dh_t = dL/dh_t, and let dc_t, dp_t, ... be the gradients of the whole loss by
+    c_t, p_t, ...; the derivative of a sigmoid y is y (1 - y).
 
     - h_t depends on q_t, s_t and c_t:
       dq_t = dh_t (g(c_t) - s_t) m r_t (1 - r_t), ds_t = dh_t (1 - m r_t), and dm = sum_t dh_t (g(c_t) - s_t) r_t.
     - c_t depends on u_t and, through f_t, on p_t:
       du_t = dc_t (1 - f_t) and dp_t = dc_t a_t, with a_t = (c_(t-1) - u_t) f_t (1 - f_t).
-    - c_t enters h_t, r_(t+1) through v_r, and c_(t+1) both as it is and through f_(t+1):
+    - c_t affects h_t, r_(t+1) through v_r, and c_(t+1) directly and through f_(t+1):
       dc_t = dh_t m r_t g'(c_t) + dq_(t+1) v_r + dc_(t+1) (f_(t+1) + a_(t+1) v_f).
-      At the last step dL/dc_T of the returned memory takes the place of the terms of t + 1.
+      At the last step, dL/dc_T of the returned memory replaces the terms of t + 1.
     - c_0 is the same without h_0: dc_0 = dq_1 v_r + dc_1 (f_1 + a_1 v_f).
     - The peepholes are shared by all steps and rows: dv_f = sum_t dp_t c_(t-1) and dv_r = sum_t dq_t c_(t-1).
     """
@@ -103,8 +104,8 @@ class SRURecurrence(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Takes u, p, q and s above, `(length, batch_size, size)`, v_f and v_r `(2, size)`, c_0, m and g.
 
-        m `(batch_size, size)` is the same for all steps; a forget input of infinity keeps the memory as it is. Returns
-        h of all steps, and c of the last one.
+        m `(batch_size, size)` is the same for all steps; a forget input of infinity keeps the memory unchanged. Returns
+        h of all steps and c of the last step.
         """
         forget_weights, reset_weights = peephole
         memory = torch.empty(len(candidates) + 1, *initial.shape, dtype=candidates.dtype, device=candidates.device)
@@ -123,29 +124,29 @@ class SRURecurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        of_hidden, of_memory = gradients
+        d_hidden, d_memory = gradients
         candidates, skip, peephole, dropout_mask, memory, forget, reset = ctx.saved_tensors
         forget_weights, reset_weights = peephole
         before, active = memory[:-1], activated(memory[1:], ctx.activation)
         gate = reset if dropout_mask is None else reset * dropout_mask
-        of_gate = of_hidden * (active - skip)
-        of_reset = of_gate * gate * (1 - reset)  # dq_t
-        of_skip = of_hidden * (1 - gate)  # ds_t
+        d_gate = d_hidden * (active - skip)
+        d_reset = d_gate * gate * (1 - reset)  # dq_t
+        d_skip = d_hidden * (1 - gate)  # ds_t
         # dc_t without the term of c_(t+1): from h_t, from r_(t+1), and at the last step from the final memory
-        total = of_hidden * gate * slope(active, ctx.activation)
-        total[-1].add_(of_memory)
-        total[:-1].addcmul_(of_reset[1:], reset_weights)
+        total = d_hidden * gate * slope(active, ctx.activation)
+        total[-1].add_(d_memory)
+        total[:-1].addcmul_(d_reset[1:], reset_weights)
         slopes = (before - candidates).mul_(forget).mul_(1 - forget)  # a_t
         carried = torch.addcmul(forget, slopes, forget_weights)  # f_t + a_t v_f
         for step in range(len(total) - 1, 0, -1):
             total[step - 1].addcmul_(total[step], carried[step])
-        of_forget = total * slopes  # dp_t
-        of_peephole = torch.stack([(of_forget * before).sum((0, 1)), (of_reset * before).sum((0, 1))])
-        of_initial = torch.addcmul(total[0] * carried[0], of_reset[0], reset_weights)
-        of_dropout = None
+        d_forget = total * slopes  # dp_t
+        d_peephole = torch.stack([(d_forget * before).sum((0, 1)), (d_reset * before).sum((0, 1))])
+        d_initial = torch.addcmul(total[0] * carried[0], d_reset[0], reset_weights)
+        d_dropout = None
         if dropout_mask is not None and ctx.needs_input_grad[6]:
-            of_dropout = (of_gate * reset).sum(0)
-        return total * (1 - forget), of_forget, of_reset, of_skip, of_peephole, of_initial, of_dropout, None
+            d_dropout = (d_gate * reset).sum(0)
+        return total * (1 - forget), d_forget, d_reset, d_skip, d_peephole, d_initial, d_dropout, None
 
 
 def activated(memory: torch.Tensor, activation: str) -> torch.Tensor:
@@ -162,7 +163,7 @@ def slope(active: torch.Tensor, activation: str) -> torch.Tensor:
 
 
 class SRULayer(GradientCheckpointingLayer):
-    """One layer, of one direction or of both side by side; see [`SRU`]."""
+    """One layer with one direction, or with both directions side by side; see [`SRU`]."""
 
     def __init__(
         self,
@@ -182,7 +183,7 @@ class SRULayer(GradientCheckpointingLayer):
         self.dropout, self.input_dropout = nn.Dropout(dropout), nn.Dropout(input_dropout)
         self.highway, self.highway_bias, self.scale_x = highway, highway_bias, scale_x
         has_skip_weights = highway and input_size != self.output_size
-        # rows: candidate, forget gate, reset gate and, where the input has another size than the output, skip
+        # rows: candidate, forget gate, reset gate and, if input and output sizes differ, skip connection
         self.projection = nn.Linear(input_size, (4 if has_skip_weights else 3) * self.output_size, bias=False)
         self.peephole = nn.Parameter(torch.empty(2, self.output_size))
         self.bias = nn.Parameter(torch.empty(2, self.output_size))
@@ -190,7 +191,7 @@ class SRULayer(GradientCheckpointingLayer):
 
     @torch.no_grad()
     def initialize(self) -> None:
-        """Initializes weights as the released package does: inner products of unit variance, halved for the gates."""
+        """Initializes weights as in the released package: products of unit variance, halved for the gates."""
         bound = (3 / self.input_size) ** 0.5 * (1 - self.input_dropout.p) ** 0.5
         weight = torch.empty(self.projection.weight.shape).uniform_(-bound, bound)
         for index, factor in enumerate([(1 - self.dropout.p) ** 0.5, 0.5**0.5, 0.5**0.5, self.scale_x]):
@@ -204,16 +205,16 @@ class SRULayer(GradientCheckpointingLayer):
     def forward(
         self, inputs: torch.Tensor, initial: torch.Tensor | None, padding: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns outputs `(batch_size, length, size)`, in memory time first, and the final memory.
+        """Returns outputs `(batch_size, length, size)`, stored time-first, and the final memory.
 
-        `initial` is the memory to begin with, 0 if `None`; `padding` bool `(length, batch_size, 1)`.
+        `initial` is the initial memory, 0 if `None`; `padding` is a bool tensor `(length, batch_size, 1)`.
         """
         inputs = inputs.transpose(0, 1)
         batch_size = inputs.shape[1]
         dropped = inputs
         if self.training and self.input_dropout.p:
             dropped = inputs * self.input_dropout(inputs.new_ones(inputs.shape[1:]))
-        dtype = self.bias.dtype  # under autocast the products have another
+        dtype = self.bias.dtype  # under autocast, products have another dtype
         candidates, forget, reset, *skip = self.projection(dropped).to(dtype).split(self.output_size, dim=-1)
         if not skip:
             skip = [inputs.to(dtype) * self.scale_x if self.highway else torch.zeros_like(candidates)]
@@ -243,22 +244,21 @@ class SRULayer(GradientCheckpointingLayer):
 
 
 class SRU(nn.Module):
-    """A stack of simple recurrent units (Lei et al. 2018), of any number of layers and one direction or both.
+    """A stack of simple recurrent units (Lei et al. 2018) with any number of layers and one or two directions.
 
-    In each layer, with x_t the input, W of the sizes that fit, and x_t itself, times `scale_x`, in place of W_s x_t
-    where input and output have one size:
+    A layer computes, for the input x_t, with `scale_x` * x_t instead of W_s x_t if input and output sizes are equal:
 
     - f_t = sigmoid(W_f x_t + v_f * c_(t-1) + b_f) and r_t = sigmoid(W_r x_t + v_r * c_(t-1) + b_r)
     - c_t = f_t * c_(t-1) + (1 - f_t) * W x_t
     - h_t = r_t * g(c_t) + (1 - r_t) * W_s x_t
 
-    Positions that are padding change nothing, before real ones and behind them, and their output is 0.
+    Padding on either side has no effect on other positions, and its output is 0.
 
     Args:
         input_size, hidden_size, num_layers: dimension of the inputs and of one direction, and number of layers.
-        dropout: rate on g(c_t) - W_s x_t, in all layers but the last, with one mask for all time steps, as
-            `input_dropout`, the rate on the inputs of matrix products (`rnn_dropout` of the released package).
-        options: those of [`MHSANTextConfig`]; sqrt(1 + 2 exp(highway_bias)) is `scale_x` of releases up to 2.1.4.
+        dropout: rate on g(c_t) - W_s x_t in all layers except the last. Like `input_dropout`, the rate on the inputs of
+            matrix products (`rnn_dropout` of the released package), it uses one mask for all time steps.
+        options: see [`MHSANTextConfig`]; releases up to 2.1.4 use sqrt(1 + 2 exp(highway_bias)) as `scale_x`.
     """
 
     def __init__(
@@ -277,10 +277,10 @@ class SRU(nn.Module):
         attention_mask: torch.Tensor | None = None,
         initial_memory: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Takes inputs `(batch_size, length, input_size)`, a mask, 1 = real, and c_0 of each layer.
+        """Takes inputs `(batch_size, length, input_size)`, a mask (1 = real), and c_0 of each layer.
 
-        Returns outputs of the last layer, `(batch_size, length, output_size)`, and the final memories, shaped as
-        `initial_memory`, `(num_layers, batch_size, output_size)`, forward channels before backward ones.
+        Returns the outputs of the last layer, `(batch_size, length, output_size)`, and the final memories, shaped as
+        `initial_memory`: `(num_layers, batch_size, output_size)`, forward channels before backward ones.
         """
         states, memories = inputs, []
         padding = None if attention_mask is None else (attention_mask == 0).T[..., None]
@@ -306,8 +306,8 @@ class MHSANTextModel(HubPreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.word_embedding_size, config.pad_token_id)
         options = ("bidirectional", "activation", "dropout", "input_dropout", "highway", "highway_bias", "scale_x")
         size = config.hidden_size // 2 if config.bidirectional else config.hidden_size
-        given = {name: getattr(config, name) for name in options}
-        self.sru = SRU(config.word_embedding_size, size, config.num_hidden_layers, **given)
+        settings = {name: getattr(config, name) for name in options}
+        self.sru = SRU(config.word_embedding_size, size, config.num_hidden_layers, **settings)
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -320,16 +320,16 @@ class MHSANTextModel(HubPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Takes words `(batch_size, length)` or their vectors, and a mask, 1 = real, 0 = padding, on any side."""
+        """Takes words `(batch_size, length)` or their vectors, and a mask: 1 = real, 0 = padding on any side."""
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give input_ids or inputs_embeds, and not both.")
+            raise ValueError("Pass either input_ids or inputs_embeds.")
         words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         states, _ = self.sru(words.to(self.embed_tokens.weight.dtype), attention_mask)
         return BaseModelOutput(last_hidden_state=states)
 
     def last_states(self, states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Returns the state `(B, hidden_size)` after the last word; backward channels have that after the first."""
+        """Returns the states `(B, hidden_size)` after the last word, and after the first for backward channels."""
         rows, length = torch.arange(len(states), device=states.device), states.shape[1]
         real = (attention_mask != 0).long()
         last = states[rows, length - 1 - real.flip(1).argmax(1)]

@@ -37,7 +37,7 @@ class NGSANPreTrainedModel(HubPreTrainedModel):
 
 
 class NGSANEncoder(NGSANPreTrainedModel):
-    """Encodes a set of visual tokens, whatever their order unless the configuration has temporal positions."""
+    """Encodes a set of visual tokens; their order matters only with temporal positions."""
 
     _can_record_outputs = {"hidden_states": NGSANEncoderLayer, "attentions": NGSANEncoderLayer.attention_class}
 
@@ -62,7 +62,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Has the visual arguments of [`NGSANForConditionalGeneration.forward`]."""
+        """Takes the visual arguments of [`NGSANForConditionalGeneration.forward`]."""
         config = self.config
         needed_by = f"geometric_bias={config.geometric_bias} and absolute_geometry={config.absolute_geometry}"
         needed_by = needed_by if config.needs_boxes else ""
@@ -83,12 +83,12 @@ class NGSANEncoder(NGSANPreTrainedModel):
         return BaseModelOutput(last_hidden_state=hidden_states)
 
     def embed_geometry(self, boxes: torch.Tensor) -> torch.Tensor:
-        """Returns the geometry G of each pair of boxes, eq. 9: `(B, N, 4)` gives `(B, N, N, geometry_hidden_size)`."""
+        """Maps boxes `(B, N, 4)` to the geometry G of each pair `(B, N, N, geometry_hidden_size)`, eq. 9."""
         return self.geometry_embedding(relative_geometry(boxes, self.config.geometry_features))
 
 
 class NGSANModel(NGSANPreTrainedModel, CaptioningModel):
-    """SAN, N-SAN, G-SAN or NG-SAN without its word classifier; see [`NGSANConfig`] for which is which."""
+    """SAN, N-SAN, G-SAN or NG-SAN without its word classifier; [`NGSANConfig`] selects the variant."""
 
     def __init__(self, config: NGSANConfig):
         super().__init__(config)
@@ -98,7 +98,7 @@ class NGSANModel(NGSANPreTrainedModel, CaptioningModel):
 
 
 class NGSANForConditionalGeneration(NGSANPreTrainedModel, CaptioningForConditionalGeneration):
-    r"""SAN, N-SAN, G-SAN or NG-SAN captioner; see [`NGSANConfig`] for which is which.
+    r"""SAN, N-SAN, G-SAN or NG-SAN captioner; [`NGSANConfig`] selects the variant.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The Transformer for translation, with normalized self-attention in its encoder (Guo et al. 2020, section 6.2)."""
+"""Transformer for translation with normalized self-attention in its encoder (Guo et al. 2020, section 6.2)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +53,10 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Has the arguments of [`NSATransformerForConditionalGeneration.forward`] about the source."""
+        """Takes the arguments for the source of [`NSATransformerForConditionalGeneration.forward`]."""
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give the encoder exactly one of input_ids and inputs_embeds.")
+            raise ValueError("Pass exactly one of input_ids and inputs_embeds to the encoder.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         scaled = inputs_embeds * self.config.hidden_size**0.5
@@ -100,7 +100,7 @@ class NSATransformerModel(NSATransformerPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
-        """Has the arguments of [`NSATransformerForConditionalGeneration.forward`], without labels."""
+        """Takes the arguments of [`NSATransformerForConditionalGeneration.forward`], without labels."""
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
         return decoded_outputs(
@@ -165,16 +165,16 @@ class NSATransformerForConditionalGeneration(NSATransformerPreTrainedModel, Word
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        """Encodes a source and decodes what is known of its translation.
+        """Encodes a source and computes the logits of its translation.
 
         Args:
             input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
             attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding,
-                on either side; positions count tokens only.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*): in
-                place of `input_ids`, before scaling and positions.
+                on either side; padding does not count in positions.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*):
+                embeddings instead of `input_ids`, before scaling and positions.
             encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-            decoder_input_ids, ..., labels, and what is returned: as for a captioner, see
+            decoder_input_ids, ..., labels: these and the outputs are the same as in
                 [`~captioning.CaptioningForConditionalGeneration.forward`].
         """
         return self.predict_words(

@@ -1,4 +1,4 @@
-"""ResNeXt (Xie et al. 2017) and ResNet (He et al. 2016) as a backbone, equal to those of torchvision and detectron2."""
+"""ResNeXt (Xie et al. 2017) and ResNet (He et al. 2016) as backbones, equivalent to torchvision and detectron2."""
 
 import torch
 from torch import nn
@@ -26,12 +26,12 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
         hidden_sizes (`list[int]`, defaults to `[256, 512, 1024, 2048]`): channels of each stage.
         groups (`int`, defaults to 32): groups of the 3x3 convolutions, the cardinality of Xie et al.
         width_per_group (`int`, defaults to 8): channels of a group in the first stage; they double with every stage.
-        stride_in_1x1 (`bool`, defaults to `False`): halve the map in a block's first 1x1 convolution, as the first
-            ResNets of He et al. do, and not in the 3x3 convolution, as torchvision and Caffe2 do.
-        frozen_batch_norm (`bool`, defaults to `False`): statistics, scale and shift of the normalizations are constants
-            of the checkpoint, in training too, as in the detectors of detectron2.
-        out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps to return, of
-            `"stem"`, `"stage1"` and so on; the last by default.
+        stride_in_1x1 (`bool`, defaults to `False`): whether a block halves the map in its first 1x1 convolution, as in
+            the first ResNets of He et al., instead of its 3x3 convolution, as in torchvision and Caffe2.
+        frozen_batch_norm (`bool`, defaults to `False`): whether statistics, scale and shift of the normalizations stay
+            constant in training, as in the detectors of detectron2.
+        out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps are returned:
+            `"stem"`, `"stage1"` and so on; defaults to the last.
     """
 
     model_type = "ngsan_resnext"
@@ -51,7 +51,7 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
 
 
 class FrozenBatchNorm2d(nn.Module):
-    """Batch normalization whose statistics, scale and shift are constants: no parameter, no update, in any mode."""
+    """Batch normalization with constant statistics, scale and shift in any mode; it has no parameters."""
 
     weight: torch.Tensor
     bias: torch.Tensor
@@ -70,7 +70,7 @@ class FrozenBatchNorm2d(nn.Module):
         return super().train(False)
 
     def reset_parameters(self) -> None:
-        """Becomes the identity (but for `eps`)."""
+        """Makes the layer the identity (except for `eps`)."""
         for buffer in (self.weight, self.running_var):
             init.ones_(buffer)
         for buffer in (self.bias, self.running_mean):
@@ -100,7 +100,7 @@ class NormalizedConvolution(Normalized):
 
 
 class ResNeXtStem(nn.Module):
-    """7x7 convolution and max pooling; the map is a quarter of the image."""
+    """7x7 convolution and max pooling; height and width become a quarter."""
 
     def __init__(self, config: NGSANResNeXtConfig):
         super().__init__()
@@ -130,13 +130,13 @@ class ResNeXtBlock(nn.Module):
 
 
 def make_stage(config: NGSANResNeXtConfig, stage: int) -> nn.Sequential:
-    """Makes the blocks of a stage. All but the first stage halve the map in their first block."""
+    """Makes the blocks of a stage; the first block halves the map, except in the first stage."""
     width = config.groups * config.width_per_group * 2**stage
     out_channels = config.hidden_sizes[stage]
     in_channels = config.hidden_sizes[stage - 1] if stage else config.embedding_size
     first = ResNeXtBlock(config, in_channels, out_channels, width, stride=2 if stage else 1)
-    others = (ResNeXtBlock(config, out_channels, out_channels, width, 1) for _ in range(config.depths[stage] - 1))
-    return nn.Sequential(first, *others)
+    rest = (ResNeXtBlock(config, out_channels, out_channels, width, 1) for _ in range(config.depths[stage] - 1))
+    return nn.Sequential(first, *rest)
 
 
 class NGSANResNeXtBackbone(ConvolutionalBackbone):

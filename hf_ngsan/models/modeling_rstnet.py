@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
 
 
 class GridGeometry(nn.Module):
-    """Geometric weights lambda of pairs of cells (eq. 4-6), as a bias of attention that all encoder layers share."""
+    """Geometric weights lambda of pairs of cells (eq. 4-6), as an attention bias shared by all encoder layers."""
 
     def __init__(self, config: RSTNetConfig):
         super().__init__()
@@ -90,10 +90,10 @@ class RSTNetEncoderLayer(TransformerLayer):
 
 
 class AdaptiveAttention(GridAttention):
-    """Cross-attention with the language signal as one more key and value of each query: eq. 17-20 of Zhang et al. 2021.
+    """Cross-attention with the language signal as an extra key and value of each query: eq. 17-20 of Zhang et al. 2021.
 
-    The weights have no dropout, and are computed the same way for any attention implementation. In training,
-    `config.language_signal_dropout` of the words attend to the visual tokens alone.
+    The weights have no dropout and do not depend on the attention implementation. In training, a share
+    `config.language_signal_dropout` of the words attends only to the visual tokens.
     """
 
     def __init__(self, config: RSTNetConfig, layer_idx: int):
@@ -112,10 +112,10 @@ class AdaptiveAttention(GridAttention):
         cache: EncoderDecoderCache | None = None,
         attn_implementation: str | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """Has the arguments of [`GridAttention`], the signal s_t of each query, and the mask of visual tokens.
+        """Takes the arguments of [`GridAttention`], the signal s_t of each query, and the mask of visual tokens.
 
         Returns the output, shaped as `hidden_states`; the weights `(batch_size, num_heads, query_length, num_regions +
-        1)`, that of the language signal last (`None` unless the implementation is eager); and visualness `(batch_size,
+        1)`, with the language signal last (`None` unless the implementation is eager); and visualness `(batch_size,
         query_length)`, 1 minus the mean over heads of the signal's weight (eq. 22-24), in float32.
         """
         batch_size, query_length, _ = hidden_states.shape
@@ -151,7 +151,7 @@ class AdaptiveAttention(GridAttention):
 
 
 class RSTNetDecoderLayer(TransformerLayer):
-    """Causal self-attention, cross-attention, to the language signal too if it is adaptive, and feed-forward."""
+    """Causal self-attention, cross-attention (with the language signal if the layer is adaptive), and feed-forward."""
 
     def __init__(self, config: RSTNetConfig, layer_idx: int, is_adaptive: bool):
         super().__init__()
@@ -198,7 +198,7 @@ class RSTNetPreTrainedModel(HubPreTrainedModel):
     _no_split_modules = ["RSTNetEncoderLayer", "RSTNetDecoderLayer", "RSTNetLanguageLayer"]
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """Changes the number of words, those of the language model included."""
+        """Changes the number of words, also in the language model."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         model: Any = self.base_model
         language_model = model.decoder.language_model
@@ -232,10 +232,10 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Has the visual arguments of [`RSTNetForConditionalGeneration.forward`]; cells are given row by row.
+        """Takes the visual arguments of [`RSTNetForConditionalGeneration.forward`], with cells row by row.
 
-        Boxes are ignored if the configuration names a `grid_size`, or has no geometry; without boxes the tokens must be
-        a square grid, or a ValueError is raised.
+        Boxes are ignored if the configuration has a `grid_size` or no geometry. Without boxes, the tokens must form a
+        square grid; otherwise a ValueError is raised.
         """
         self.check_visual_inputs(visual_features, attention_mask, kwargs)
         hidden_states = self.dropout(torch.relu(self.input_proj(visual_features.to(self.dtype))))
@@ -262,14 +262,14 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
                 check_visual_boxes(boxes, states, "")
                 return boxes
             if (mask := self.needed_mask(attention_mask)) is not None and not is_tracing(mask) and not bool(mask.all()):
-                raise ValueError("visual_boxes are missing: images of fewer visual tokens are no grids of one size.")
+                raise ValueError("visual_boxes are missing; images with different numbers of visual tokens need them.")
         return grid_boxes(*grid_shape(self.config, states.shape[1]), device=states.device)[None]
 
 
 class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
     """Plain decoder layers and one adaptive layer, with the frozen language model (section 3.3).
 
-    The keys and values of the language model lie in the decoder's cache, behind those of its layers.
+    The keys and values of the language model are in the decoder's cache, after those of its layers.
     """
 
     main_input_name = "input_ids"
@@ -296,7 +296,7 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        if self.language_model is not None:  # also after loading, which gives every weight a gradient
+        if self.language_model is not None:  # also after loading, which makes every weight trainable
             self.language_model.eval().requires_grad_(False)
         return self
 
@@ -306,25 +306,25 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
         scale = self.config.hidden_size**0.5 if self.config.scale_embeddings else 1.0
         return self.dropout(inputs_embeds * scale + self.positions(position_ids, attention_mask, inputs_embeds.dtype))
 
-    def inputs_of_layers(self, given: DecoderInputs) -> dict[str, Any]:
-        inputs = {
-            "token_mask": current_mask(given.attention_mask, given.position_ids.shape[-1]),
-            "encoder_token_mask": given.encoder_attention_mask,
-            "encoder_positions": positions_of_grid(self.config, given.encoder_hidden_states),
+    def inputs_of_layers(self, inputs: DecoderInputs) -> dict[str, Any]:
+        further = {
+            "token_mask": current_mask(inputs.attention_mask, inputs.position_ids.shape[-1]),
+            "encoder_token_mask": inputs.encoder_attention_mask,
+            "encoder_positions": positions_of_grid(self.config, inputs.encoder_hidden_states),
         }
         if self.language_model is None:
-            return inputs
-        if given.input_ids is None:
-            raise ValueError("The language model reads words: give decoder_input_ids, not decoder_inputs_embeds.")
-        own_cache = None
-        if given.cache is not None:
-            own_layers = self.language_model.config.cached_layers
-            own_cache = cache_behind(given.cache.self_attention_cache, self.config.num_hidden_layers, own_layers)
+            return further
+        if inputs.input_ids is None:
+            raise ValueError("The language model needs words: pass decoder_input_ids, not decoder_inputs_embeds.")
+        language_cache = None
+        if inputs.cache is not None:
+            number = self.language_model.config.cached_layers
+            language_cache = cache_behind(inputs.cache.self_attention_cache, self.config.num_hidden_layers, number)
         with torch.no_grad():
             outputs = self.language_model(
-                given.input_ids, given.attention_mask, given.position_ids, own_cache, with_logits=False
+                inputs.input_ids, inputs.attention_mask, inputs.position_ids, language_cache, with_logits=False
             )
-        return {**inputs, "language_signal": outputs.last_hidden_state}
+        return {**further, "language_signal": outputs.last_hidden_state}
 
 
 class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
@@ -338,9 +338,9 @@ class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
 
 
 class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, VisualnessGenerationMixin):
-    r"""RSTNet, or one of its ablations; see [`RSTNetConfig`] for which is which.
+    r"""RSTNet or one of its ablations; [`RSTNetConfig`] selects the variant.
 
-    With eager attention the last of `cross_attentions` belongs to the adaptive layer: `(batch_size, num_heads, length,
+    With eager attention, the last of `cross_attentions` belongs to the adaptive layer: `(batch_size, num_heads, length,
     num_regions + 1)`, with the weight of the language signal at the end.
 
     Example:

@@ -1,4 +1,4 @@
-"""`generate()` of RSTNet: visualness of the generated words, and beams among which finished captions compete."""
+"""`generate()` of RSTNet: visualness of generated words, and beam search in which finished captions keep beams."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,10 +15,10 @@ VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask", "encoder_o
 class VisualnessGenerationMixin(CaptioningForConditionalGeneration):
     """Adds `return_visualness` to `generate()`."""
 
-    def beam_search_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def beam_search_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if self.config.finished_beams != "compete":
             return {}
-        return competing_finished_beams(given, self.generation_config, self.device)
+        return competing_finished_beams(arguments, self.generation_config, self.device)
 
     @torch.no_grad()
     def generate(
@@ -26,8 +26,8 @@ class VisualnessGenerationMixin(CaptioningForConditionalGeneration):
     ) -> Any:
         """Captions images; see [`~captioning.CaptioningForConditionalGeneration.generate`].
 
-        With `return_visualness=True` and `return_dict_in_generate=True` the output also has `visualness`, of the shape
-        of its `sequences` (see [`word_visualness`]).
+        With `return_visualness=True` and `return_dict_in_generate=True`, the output also has `visualness`, shaped like
+        its `sequences` (see [`word_visualness`]).
         """
         settings = kwargs.get("generation_config") or self.generation_config
         inputs = self.replace_pixels(inputs, kwargs)
@@ -40,7 +40,7 @@ class VisualnessGenerationMixin(CaptioningForConditionalGeneration):
         if inputs is not None:
             visual["visual_features"] = inputs
         if visual.get("encoder_outputs") is not None:
-            visual["encoder_outputs"] = (visual["encoder_outputs"][0],)  # which generate() repeats for beams, in place
+            visual["encoder_outputs"] = (visual["encoder_outputs"][0],)  # generate() repeats them for beams in place
         output = super().generate(inputs, *args, **kwargs)
         if return_visualness:
             output["visualness"] = self.word_visualness(visual, output.sequences)
@@ -50,16 +50,16 @@ class VisualnessGenerationMixin(CaptioningForConditionalGeneration):
     def word_visualness(self, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
         """Returns gamma = 1 - beta of every word of generated captions (eq. 21-24), 0 at the start and at padding.
 
-        The decoder runs over the finished captions: in one pass with a causal language model, else word by word as in
-        generation. These are the values of the decoding steps, whether greedy, sampled or of beams.
+        Runs the decoder over the finished captions: in one pass with a causal language model, otherwise word by word as
+        in generation. The values are those of the decoding steps of greedy search, sampling and beam search.
 
         Args:
             inputs: outputs of the processor for B images, or `encoder_outputs` and their `attention_mask`.
-            sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
-                C captions an image, those of one image next to each other.
+            sequences (`torch.LongTensor` of shape `(B * C, length)`): result of `generate()`, start token included; C
+                captions per image, next to each other.
         """
         if not self.config.adaptive_attention:
-            raise ValueError("The captioner has no visualness, as its configuration has adaptive_attention=False.")
+            raise ValueError("The captioner has no visualness, because its configuration has adaptive_attention=False.")
         visual: Any = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
         if inputs.get("pixel_values") is not None:
             visual = self.model.get_visual_tokens(inputs["pixel_values"], inputs.get("pixel_mask"), **visual)
@@ -67,9 +67,9 @@ class VisualnessGenerationMixin(CaptioningForConditionalGeneration):
         encoded = (self.model.encoder(**visual) if encoded is None else encoded)[0]
         sequences = sequences.to(self.device)
         words = sequences[:, :-1]
-        mask = (torch.ne(words, self.config.pad_token_id).cumsum(-1) > 0).long()  # all but padding on the left
+        mask = (torch.ne(words, self.config.pad_token_id).cumsum(-1) > 0).long()  # 0 for padding on the left
         step = words.shape[1] if self.config.language_attention == "causal" else 1
-        found, cache = [], None
+        parts, cache = [], None
         for start in range(0, words.shape[1], step):
             outputs = self.model.decoder(
                 input_ids=words[:, start : start + step],
@@ -81,9 +81,9 @@ class VisualnessGenerationMixin(CaptioningForConditionalGeneration):
                 output_visualness=True,
             )
             cache = outputs.cache
-            found.append(outputs.visualness[-1])
-        visualness = torch.cat([torch.zeros_like(found[0][:, :1]), *found], dim=1)
-        # At the start token, at padding and behind the end there is no word.
+            parts.append(outputs.visualness[-1])
+        visualness = torch.cat([torch.zeros_like(parts[0][:, :1]), *parts], dim=1)
+        # Start token, padding and tokens after the end are not words.
         is_word = nn.functional.pad(mask, (1, 0)).bool() & torch.ne(sequences, self.config.pad_token_id)
         ends = behind_end(sequences.masked_fill(~is_word, -1), self.config.eos_token_id)
         return visualness * (is_word & ~ends)

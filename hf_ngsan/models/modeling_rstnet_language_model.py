@@ -1,4 +1,4 @@
-"""RSTNet's language model, which predicts the next word from the words so far (Zhang et al. 2021, section 3.2)."""
+"""Language model of RSTNet: predicts the next word from the words so far (Zhang et al. 2021, section 3.2)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from .text_encoders import make_text_encoder, pretrained_text_weights
 class RSTNetLanguageModelOutput(ModelOutput):
     """Predictions `logits` `(batch_size, length, vocab_size)` of the next word, and the language signal s_t.
 
-    The latter, `last_hidden_state`, `hidden_states` and `attentions` are those of the masked self-attention.
+    The signal is `last_hidden_state`; `hidden_states` and `attentions` are those of the masked self-attention.
     """
 
     loss: torch.Tensor | None = None
@@ -99,7 +99,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         encoder: Any = config.text_encoder_config
         self.text_encoder = make_text_encoder(encoder)
         reads_pieces = config.language_tokenization == "word_pieces"
-        self.register_buffer("word_pieces", own_pieces(config) if reads_pieces else None)
+        self.register_buffer("word_pieces", default_pieces(config) if reads_pieces else None)
         self.projection = nn.Linear(encoder.hidden_size, config.hidden_size)
         self.positions = WordPositions(config)
         self.dropout = nn.Dropout(config.dropout)
@@ -113,13 +113,13 @@ class RSTNetLanguageModel(HubPreTrainedModel):
 
     def initialize(self) -> None:
         if self.word_pieces is not None:
-            init.copy_(self.word_pieces, own_pieces(self.config))
+            init.copy_(self.word_pieces, default_pieces(self.config))
 
     def load_trained(self, source: str) -> None:
-        """Takes the weights of a trained one, a folder or Hub name; raises a ValueError if some are missing."""
+        """Loads a trained language model from a folder or the Hub; raises a ValueError if weights are missing."""
         loaded, report = RSTNetLanguageModel.from_pretrained(source, output_loading_info=True)
         if report["missing_keys"]:
-            raise ValueError(f"{source} lacks weights of the language model, {min(report['missing_keys'])} first.")
+            raise ValueError(f"{source} lacks weights of the language model, such as {min(report['missing_keys'])}.")
         self.load_state_dict(loaded.state_dict())
 
     def get_input_embeddings(self) -> nn.Module:
@@ -129,15 +129,15 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         self.text_encoder.set_input_embeddings(value)
 
     def align_vocabulary(self, words: Sequence[str], pieces_of: Callable[[str], Sequence[int]]) -> None:
-        """Sets the pieces of the text encoder for `words`, the captions' vocabulary in the order of its ids.
+        """Sets the word pieces of the text encoder for `words`, the vocabulary of captions in the order of its ids.
 
-        `pieces_of` returns the ids of the pieces of a word; special tokens are as the text encoder writes them.
+        `pieces_of` returns the ids of the pieces of a word; special tokens have the form of the text encoder.
         """
         if self.word_pieces is None:
             raise ValueError("This language model reads caption ids (language_tokenization='caption_ids').")
         pieces = [list(pieces_of(word)) for word in words]
         if len(words) != self.config.vocab_size or not all(pieces):
-            raise ValueError(f"{len(words)} words were given; each of {self.config.vocab_size} needs a piece or more.")
+            raise ValueError(f"There are {len(words)} words, not {self.config.vocab_size}, or some have no pieces.")
         self.config.max_word_pieces = max(map(len, pieces))
         table = torch.full((len(words), self.config.max_word_pieces), -1)
         for row, ids in zip(table, pieces, strict=True):
@@ -145,16 +145,16 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         self.word_pieces = table.to(self.device)
 
     def resize_vocabulary(self, vocab_size: int) -> None:
-        """Makes room for another number of words; new ones are aligned as those of a new model are."""
+        """Changes the number of words; new words are aligned as in a new model."""
         self.lm_head = self._get_resized_lm_head(self.lm_head, vocab_size)
         self.config.vocab_size = vocab_size
         if self.word_pieces is None:
             encoder: Any = self.config.text_encoder_config
             self.text_encoder.resize_token_embeddings(max(vocab_size, encoder.vocab_size))
         else:
-            pieces = own_pieces(self.config).to(self.word_pieces.device)
-            kept = min(vocab_size, len(self.word_pieces))
-            pieces[:kept] = self.word_pieces[:kept]
+            pieces = default_pieces(self.config).to(self.word_pieces.device)
+            unchanged = min(vocab_size, len(self.word_pieces))
+            pieces[:unchanged] = self.word_pieces[:unchanged]
             self.word_pieces = pieces
 
     def word_embeddings(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -184,25 +184,25 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         """Predicts each word from those before it.
 
         Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): the words so far, the start
-                token first; made from `labels` if absent.
+            input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): the words so far, with the start
+                token; computed from `labels` by default.
             attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
                 either side.
             labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token; -100
-                at padding. Beside `input_ids` each label is the word after its input.
-            with_logits (`bool`, defaults to `True`): `False` leaves out the predictions.
+                at padding. Together with `input_ids`, each label is the word after its input.
+            with_logits (`bool`, defaults to `True`): whether to compute the predictions.
         """
         refuse_unknown_keywords(self, kwargs)
         start: Any = self.config.bos_token_id
         if input_ids is None:
             if labels is None:
-                raise ValueError("The language model needs input_ids or labels; neither was given.")
-            labels, attention_mask = labels_from_first_word(labels, start), None  # padding is behind the words
+                raise ValueError("The language model needs input_ids or labels.")
+            labels, attention_mask = labels_from_first_word(labels, start), None  # padding follows the words
             input_ids = shift_behind_start(labels, start, self.config.pad_token_id)  # type: ignore[arg-type]
         elif labels is not None:
             labels = labels_beside_inputs(labels, input_ids, start)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        if with_logits:  # else a captioner calls, which has checked it
+        if with_logits:  # otherwise a captioner calls, which has checked it
             refuse_missing_past(input_ids.shape[1], cache, attention_mask, position_ids)
         if use_cache and cache is None:
             cache = DynamicCache()
@@ -213,7 +213,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
             add_cache_layers(own_cache, self.config.cached_layers)
         if position_ids is None:
             position_ids = positions_of_tokens(input_ids, attention_mask, own_cache)
-        # Before the text encoder fills the cache, whose length the mask depends on.
+        # The mask depends on the length of the cache before the text encoder extends it.
         causal_mask = create_causal_mask(
             config=with_attention(self.config, kwargs.get("attn_implementation")),
             inputs_embeds=input_ids[..., None].expand(-1, -1, self.config.hidden_size).to(self.lm_head.weight.dtype),
@@ -235,18 +235,18 @@ class RSTNetLanguageModel(HubPreTrainedModel):
     def encode(
         self, input_ids: torch.Tensor, attention_mask: Any, position_ids: torch.Tensor, cache: Cache | None
     ) -> torch.Tensor:
-        """Runs the text encoder over words; returns its last states `(batch_size, length, size)`."""
+        """Runs the text encoder on words; returns its last states `(batch_size, length, size)`."""
         batch_size, length = input_ids.shape
-        if self.config.language_attention == "bidirectional":  # as the release: padding included, from position 0
-            # In decoding it sees one word a caption: each distinct one is encoded once, as beams have many in common.
-            # An accelerator would wait for their number.
+        if self.config.language_attention == "bidirectional":  # as in the release: padding included, from position 0
+            # In decoding, it encodes one word per caption. Beams share many words, so each is encoded once, but not on
+            # a GPU, which would have to synchronize to count them.
             if length > 1 or self.training or torch.compiler.is_compiling() or input_ids.device.type != "cpu":
                 return self.text_encoder(**self.word_embeddings(input_ids)).last_hidden_state
             distinct, places = input_ids.unique(return_inverse=True)
             return self.text_encoder(**self.word_embeddings(distinct[:, None])).last_hidden_state[places[:, 0]]
         embeddings: Any = getattr(self.text_encoder, "embeddings", None)
         padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
-        first = 0 if padding is None else padding + 1  # RoBERTa counts from there
+        first = 0 if padding is None else padding + 1  # RoBERTa starts there
         return self.text_encoder(
             **self.word_embeddings(input_ids),
             attention_mask=attention_mask,
@@ -256,8 +256,8 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         ).last_hidden_state
 
 
-def own_pieces(config: RSTNetLanguageModelConfig) -> torch.Tensor:
-    """Returns the alignment `(vocab_size, max_word_pieces)` of a new model: each word is the piece of its id."""
+def default_pieces(config: RSTNetLanguageModelConfig) -> torch.Tensor:
+    """Returns the alignment `(vocab_size, max_word_pieces)` of a new model: each word is the piece with its id."""
     encoder: Any = config.text_encoder_config
     pieces = torch.full((config.vocab_size, config.max_word_pieces), -1)
     pieces[:, 0] = torch.arange(config.vocab_size).clamp(max=encoder.vocab_size - 1)
@@ -265,16 +265,16 @@ def own_pieces(config: RSTNetLanguageModelConfig) -> torch.Tensor:
 
 
 def add_cache_layers(cache: Cache, number: int) -> None:
-    """Gives a cache, which may be made for fewer layers, as many as a number, all of one kind."""
+    """Extends a cache to `number` layers, all of the same kind."""
     while len(cache.layers) < number:
         kind: Any = cache.layer_class_to_replicate or type(cache.layers[0])
         length = getattr(cache.layers[0], "max_cache_len", None) if cache.layers else None
         cache.layers.append(kind() if length is None else kind(max_cache_len=length))
 
 
-def cache_behind(cache: Cache, number: int, own: int) -> Cache:
-    """Returns the `own` layers of a cache behind the first `number`, which are made if they are missing."""
-    add_cache_layers(cache, number + own)
+def cache_behind(cache: Cache, number: int, length: int) -> Cache:
+    """Returns the `length` layers of a cache after the first `number`; creates missing layers."""
+    add_cache_layers(cache, number + length)
     return Cache(layers=cache.layers[number:])
 
 

@@ -1,4 +1,4 @@
-"""The parts of RSTNet with switches of the authors' release; see [`RSTNetConfig.from_release`] for all of them."""
+"""Parts of RSTNet with the options of the authors' release, which [`RSTNetConfig.from_release`] sets."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,25 @@ from transformers.generation import GenerationConfig, LogitsProcessor, LogitsPro
 from .attention import FeedForward, MultiHeadAttention
 from .positions import sinusoids
 
-MIN_WEIGHT = 1e-6  # of a pair of cells before its logarithm: log 1e-6 = -13.8
-WAVELENGTH = 10000.0  # of the codes of a grid over 2 pi, the longest; as in Vaswani et al. 2017
+MIN_WEIGHT = 1e-6  # minimum weight of a pair of cells before the logarithm: log 1e-6 = -13.8
+WAVELENGTH = 10000.0  # longest wavelength of grid embeddings, divided by 2 pi; as in Vaswani et al. 2017
 
 
 class GridAttention(MultiHeadAttention):
-    """Attention whose keys may have codes of rows and columns, which values never have (`grid_position_embedding`)."""
+    """Attention with optional embeddings of rows and columns for keys, not for values (`grid_position_embedding`)."""
 
     def project_source(self, source: torch.Tensor | tuple[torch.Tensor, torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Takes one input of keys and values, or a pair: with codes, for the keys, and without, for the values."""
+        """Takes one input for keys and values, or a pair: with embeddings for keys, and without them for values."""
         if not isinstance(source, tuple) or source[0] is source[1]:
             return super().project_source(source[0] if isinstance(source, tuple) else source)
         return self.k_proj(source[0]), self.v_proj(source[1])
 
 
 def grid_positions(rows: int, columns: int, channels: int, device: torch.device | None = None) -> torch.Tensor:
-    """Returns codes `(rows * columns, channels)` of the cells of a grid, row by row.
+    """Returns embeddings `(rows * columns, channels)` of the cells of a grid, row by row.
 
-    Row and column, counted from 1 and divided by their number, so that the last is 2 pi, have sines and cosines in
-    turn, of wavelengths up to 10000 * 2 pi, in half of the channels each.
+    Rows and columns are counted from 1 and scaled so that the last is 2 pi. Each has half of the channels, with
+    alternating sines and cosines of wavelengths up to 10000 * 2 pi.
     """
     half = channels // 2
     steps = torch.arange(half, dtype=torch.float32, device=device)
@@ -42,22 +42,22 @@ def grid_positions(rows: int, columns: int, channels: int, device: torch.device 
         angles = places[:, None] / wavelengths
         return torch.stack([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=-1).flatten(1)
 
-    of_row, of_column = codes(rows), codes(columns)
-    both = torch.cat([of_row[:, None].expand(rows, columns, half), of_column[None].expand(rows, columns, half)], dim=-1)
-    return both.flatten(0, 1)
+    row_codes, column_codes = codes(rows), codes(columns)
+    row_codes, column_codes = (axis.expand(rows, columns, half) for axis in (row_codes[:, None], column_codes[None]))
+    return torch.cat([row_codes, column_codes], dim=-1).flatten(0, 1)
 
 
 def grid_shape(config: Any, number: int) -> tuple[int, int]:
-    """Returns rows and columns of a grid of some number of visual tokens: `grid_size`, or a square."""
-    side = int(math.sqrt(number))  # which torch.compile can trace, unlike math.isqrt, where sizes are dynamic
+    """Returns rows and columns of a grid with `number` visual tokens: `grid_size`, or a square."""
+    side = int(math.sqrt(number))  # unlike math.isqrt, torch.compile can trace this with dynamic sizes
     rows, columns = config.grid_size or (side, side)
     if rows * columns != number:
-        raise ValueError(f"{number} visual tokens are no {rows} x {columns} grid; give visual_boxes, or set grid_size.")
+        raise ValueError(f"{number} visual tokens are not {rows} x {columns} cells; pass visual_boxes or set grid_size")
     return rows, columns
 
 
 def positions_of_grid(config: Any, states: torch.Tensor) -> torch.Tensor | None:
-    """Returns the codes `(num_regions, hidden_size)` of the cells; `None` where the model has none."""
+    """Returns the embeddings `(num_regions, hidden_size)` of the cells; `None` if the model has none."""
     if not config.grid_position_embedding:
         return None
     shape = grid_shape(config, states.shape[1])
@@ -67,19 +67,19 @@ def positions_of_grid(config: Any, states: torch.Tensor) -> torch.Tensor | None:
 def sinusoidal_geometry(geometry: torch.Tensor, channels: int) -> torch.Tensor:
     """Returns a fixed embedding `(B, N, N, channels)` of relative geometry `(B, N, N, 4)`, as released.
 
-    The four features, times 100, have `channels / 8` wavelengths each, first all sines, then all cosines.
+    Each of the four features, multiplied by 100, has `channels / 8` wavelengths; all sines precede all cosines.
     """
     features = geometry * 100.0
     steps = torch.arange(channels // 8, device=geometry.device, dtype=torch.float32) / (channels / 8)
-    # In this order: the angles are so large that another order of roundings is seen in the sines.
+    # Angles are so large that another order of operations would change the sines visibly by rounding.
     angles = (features[..., None] * (1.0 / torch.pow(1000.0, steps))).flatten(-2)
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
 class WordPositions(nn.Module):
-    """Codes of the positions of words, added to embeddings that are not scaled.
+    """Embeddings of the positions of words, added to unscaled word embeddings.
 
-    They are the sinusoids of Vaswani et al. 2017, which have no end, or with `config.position_embedding = "table"` a
+    They are the sinusoids of Vaswani et al. 2017 for any length. With `config.position_embedding = "table"`, they are a
     fixed table in the checkpoint, as in the authors' release: row 0 for padding, row t for the t-th word.
     """
 
@@ -103,10 +103,10 @@ class WordPositions(nn.Module):
     def forward(
         self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None, dtype: torch.dtype
     ) -> torch.Tensor:
-        """Returns codes `(batch_size or 1, length, hidden_size)` of positions, counted from 0."""
+        """Returns embeddings `(batch_size or 1, length, hidden_size)` of positions, counted from 0."""
         if self.table is None:
             return sinusoids(position_ids, self.hidden_size).to(dtype)
-        words = (position_ids if attention_mask is None else attention_mask).shape[-1]  # known without the device
+        words = (position_ids if attention_mask is None else attention_mask).shape[-1]  # needs no GPU synchronization
         if words > self.max_length and not torch.compiler.is_compiling() and int(position_ids.max()) >= self.max_length:
             raise ValueError(
                 f"A caption of {int(position_ids.max()) + 1} tokens is longer than the model's table of positions, "
@@ -118,14 +118,14 @@ class WordPositions(nn.Module):
 
 
 def current_mask(attention_mask: torch.Tensor | None, length: int) -> torch.Tensor | None:
-    """Returns which of the last `length` tokens are real, `(batch_size, length)`; `None` if the mask does not say."""
+    """Returns which of the last `length` tokens are real, `(batch_size, length)`, or `None` for other masks."""
     if attention_mask is None or attention_mask.ndim != 2:
         return None
     return attention_mask[:, -length:]
 
 
 class ResidualNorm(nn.Module):
-    """LayerNorm(x + sublayer), or as released LayerNorm(x + LayerNorm(x' + sublayer)) with zeros at padding."""
+    """LayerNorm(x + sublayer); or, as released, LayerNorm(x + LayerNorm(x' + sublayer)) with zeros at padding."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -140,7 +140,7 @@ class ResidualNorm(nn.Module):
         token_mask: torch.Tensor | None = None,
         inner: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Takes x, the output of the sublayer, the mask of real tokens, and x', which is x if `None`."""
+        """Takes x, the output of the sublayer, the mask of real tokens, and x', which defaults to x."""
         if self.outer_norm is None:
             return self.norm(hidden_states + self.dropout(attended))
         states = self.norm((hidden_states if inner is None else inner) + self.dropout(attended))
@@ -149,7 +149,7 @@ class ResidualNorm(nn.Module):
 
 
 class MaskedFeedForward(nn.Module):
-    """Feed-forward block with residual connection and normalization; in the release's form, zeros at padding."""
+    """Feed-forward block with residual connection and normalization; as released, with zeros at padding."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -166,10 +166,10 @@ class MaskedFeedForward(nn.Module):
 
 
 class CompetingFinishedBeams(LogitsProcessor):
-    """Continues a finished caption with padding, at no cost, so that it stays a beam while it is among the best."""
+    """Continues finished captions with padding at log-probability 0; they keep a beam while among the best."""
 
     def __init__(self, eos_token_ids: torch.Tensor, pad_token_id: int):
-        self.eos_token_ids = eos_token_ids  # on the device: a copy at every word would wait for the work before it
+        self.eos_token_ids = eos_token_ids  # on the device, because a copy at every word would synchronize
         self.pad_token_id = pad_token_id
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -179,11 +179,11 @@ class CompetingFinishedBeams(LogitsProcessor):
         return torch.where(finished, only_padding, scores)
 
 
-def competing_finished_beams(given: Mapping, defaults: GenerationConfig, device: torch.device) -> dict:
-    """Returns arguments of `generate()` that replace given ones and let finished captions compete, as released."""
-    settings = given.get("generation_config") or defaults
-    end = given.get("eos_token_id", settings.eos_token_id)
+def competing_finished_beams(arguments: Mapping, defaults: GenerationConfig, device: torch.device) -> dict:
+    """Returns arguments that make finished captions compete in `generate()`, as released, and replace the others."""
+    settings = arguments.get("generation_config") or defaults
+    end = arguments.get("eos_token_id", settings.eos_token_id)
     ends = torch.tensor([end] if isinstance(end, int) else list(end or []), dtype=torch.long, device=device)
-    compete = CompetingFinishedBeams(ends, given.get("pad_token_id", settings.pad_token_id))
-    processors = LogitsProcessorList([*(given.get("logits_processor") or []), compete])
+    compete = CompetingFinishedBeams(ends, arguments.get("pad_token_id", settings.pad_token_id))
+    processors = LogitsProcessorList([*(arguments.get("logits_processor") or []), compete])
     return {"eos_token_id": None, "logits_processor": processors}

@@ -1,4 +1,4 @@
-"""The spatial captioner: self-attention over the cells of a convolutional feature map (Springenberg et al. 2018)."""
+"""Spatial captioner: self-attention over the cells of a convolutional feature map (Springenberg et al. 2018)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +29,9 @@ class SpatialCaptionerPreTrainedModel(HubPreTrainedModel):
 
 
 class SpatialAttention(MultiHeadAttention):
-    """Attention whose scores are divided by sqrt(d_len + d_attn): eq. 2, with d_attn the channels of a head.
+    """Attention whose scores are divided by sqrt(d_len + d_attn): eq. 2, with d_attn the channels per head.
 
-    d_len counts the keys that a query may attend to: the words up to and including its own, or the real grid cells.
+    d_len is the number of keys that a query may attend to: the words up to and including its word, or real grid cells.
     """
 
     def weighted_sum(  # type: ignore[override]
@@ -45,11 +45,11 @@ class SpatialAttention(MultiHeadAttention):
         encoder_key_counts: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Takes d_len of each query too, `(num_images or 1, query_length or 1)`; without it takes sqrt(d_attn)."""
+        """Also takes d_len of each query, `(num_images or 1, query_length or 1)`; the default uses sqrt(d_attn)."""
         if encoder_key_counts is not None and not self.is_causal:
             key_counts = encoder_key_counts
         if key_counts is not None:
-            # On the queries, since the attention interface takes one scaling for all of them.
+            # Scales the queries, because the attention interface has one scaling for all of them.
             captions_per_image = query.shape[0] // key_counts.shape[0]
             key_counts = key_counts[:, None].expand(-1, captions_per_image, -1).flatten(0, 1)
             temperature = (key_counts.float() + self.head_dim).sqrt()[..., None]
@@ -64,7 +64,7 @@ class SpatialEncoderLayer(EncoderLayer):
 class SpatialDecoderLayer(DecoderLayer):
     """A decoder layer whose residual connection starts from the query input.
 
-    The paper prints LayerNorm(Attn + V_input), which is meaningless between captions and images.
+    The paper has LayerNorm(Attn + V_input), which is undefined between captions and images.
     """
 
     attention_class = SpatialAttention
@@ -78,7 +78,7 @@ def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> t
 
 
 class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
-    """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1)."""
+    """Encodes the cells of a feature map, row by row, with sinusoids of their positions (section 2.1)."""
 
     _can_record_outputs = {"hidden_states": SpatialEncoderLayer, "attentions": SpatialAttention}
 
@@ -102,9 +102,9 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Has the visual arguments of [`SpatialCaptionerForConditionalGeneration.forward`]; cells are given row by row.
+        """Takes the visual arguments of [`SpatialCaptionerForConditionalGeneration.forward`], with cells row by row.
 
-        Boxes are needed with `position_embedding="boxes"`, else ignored. Positions count real cells only.
+        Boxes are required with `position_embedding="boxes"`, otherwise ignored. Positions count only real cells.
         """
         needed_by = "position_embedding='boxes'" if self.config.position_embedding == "boxes" else ""
         boxes = visual_boxes if needed_by else None
@@ -134,12 +134,12 @@ class SpatialCaptionerDecoder(WordDecoder):
     def make_layer(self, config: Any, layer_idx: int) -> nn.Module:
         return SpatialDecoderLayer(config, layer_idx)
 
-    def inputs_of_layers(self, given: DecoderInputs) -> dict[str, Any]:
+    def inputs_of_layers(self, inputs: DecoderInputs) -> dict[str, Any]:
         if self.config.attention_temperature != "key_length":
             return {}
-        cells = token_counts(given.encoder_hidden_states, given.encoder_attention_mask)
-        # Positions count the words, as a static cache has a mask of 4 dimensions.
-        return {"key_counts": given.position_ids + 1, "encoder_key_counts": cells}
+        cells = token_counts(inputs.encoder_hidden_states, inputs.encoder_attention_mask)
+        # Counts words by positions, because the mask of a static cache has 4 dimensions.
+        return {"key_counts": inputs.position_ids + 1, "encoder_key_counts": cells}
 
 
 class SpatialCaptionerModel(SpatialCaptionerPreTrainedModel, CaptioningModel):
@@ -153,7 +153,7 @@ class SpatialCaptionerModel(SpatialCaptionerPreTrainedModel, CaptioningModel):
 
 
 class SpatialCaptionerForConditionalGeneration(SpatialCaptionerPreTrainedModel, CaptioningForConditionalGeneration):
-    r"""The spatial captioner of Springenberg et al. 2018. By default it generates up to 14 words and the end token.
+    r"""Spatial captioner of Springenberg et al. 2018. By default, it generates up to 14 words and the end token.
 
     Example:
 
@@ -162,7 +162,7 @@ class SpatialCaptionerForConditionalGeneration(SpatialCaptionerPreTrainedModel, 
     >>> from hf_ngsan import SpatialCaptionerConfig, SpatialCaptionerForConditionalGeneration
 
     >>> sizes = {"hidden_size": 32, "visual_feature_size": 16, "num_attention_heads": 4}
-    >>> config = SpatialCaptionerConfig(vocab_size=100, vision_config=None, **sizes)  # without its VGG: features only
+    >>> config = SpatialCaptionerConfig(vocab_size=100, vision_config=None, **sizes)  # without VGG: features only
     >>> model = SpatialCaptionerForConditionalGeneration(config).eval()
     >>> model.generate(visual_features=torch.rand(1, 14 * 14, 16), num_beams=3).shape[0]
     1

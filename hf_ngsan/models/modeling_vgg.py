@@ -1,4 +1,4 @@
-"""VGG as a backbone (Simonyan and Zisserman 2015), up to the map before the last pooling."""
+"""VGG as a backbone (Simonyan and Zisserman 2015), without the last pooling."""
 
 import torch
 from torch import nn
@@ -21,11 +21,11 @@ class NGSANVGGConfig(ConvolutionalConfig):
 
     Args:
         num_channels (`int`, defaults to 3): channels of the images.
-        depths (`list[int]`, defaults to `[1, 1, 2, 2, 2]`): convolutions of each stage; the map is halved between two.
+        depths (`list[int]`, defaults to `[1, 1, 2, 2, 2]`): convolutions of each stage; pooling separates stages.
         hidden_sizes (`list[int]`, defaults to `[64, 128, 256, 512, 512]`): channels of each stage.
-        use_batch_norm (`bool`, defaults to `False`): normalize after each convolution, for training from scratch.
-        out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps to return, of
-            `"stage1"` and so on; the last by default.
+        use_batch_norm (`bool`, defaults to `False`): whether convolutions are normalized, for training from scratch.
+        out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps are returned:
+            `"stage1"` and so on; defaults to the last.
     """
 
     model_type = "ngsan_vgg"
@@ -53,7 +53,7 @@ class VGGConvolution(nn.Module):
 
 
 class VGGStage(nn.Module):
-    """The convolutions between two poolings; every stage but the first halves the map before them."""
+    """Convolutions between two poolings; all stages except the first halve the map before them."""
 
     def __init__(self, config: NGSANVGGConfig, stage: int):
         super().__init__()

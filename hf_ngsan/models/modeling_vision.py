@@ -1,4 +1,4 @@
-"""From pixels to visual tokens: a grid of a backbone's cells, or regions; and the base of own backbones."""
+"""Vision encoders from pixels to visual tokens (grid cells, regions or frames), and the base of the backbones."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from .configuration_hub import from_part
 from .configuration_vision import VisionConfig
 from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 
-SAMPLES_PER_SIDE = 7  # of RoIAlign on each side of a box, as in Faster R-CNN heads (He et al. 2017)
-PIXELS_IN_CACHE = 352 * 352  # of images that one thread encodes together; measured with EfficientNet-Lite2
+SAMPLES_PER_SIDE = 7  # RoIAlign samples on each side of a box, as in Faster R-CNN heads (He et al. 2017)
+PIXELS_IN_CACHE = 352 * 352  # pixels that one thread encodes at once; measured with EfficientNet-Lite2
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 @dataclass
 class VisionOutput(ModelOutput):
-    """Visual tokens; `hidden_states` are those of the backbone, `classes` and `scores` those of detected regions.
+    """Visual tokens, with `hidden_states` of the backbone, and `classes` and `scores` of detected regions.
 
     Args:
         visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
         visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` within [0, 1];
-            none of frames.
+            `None` for frames.
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
     """
 
@@ -43,10 +43,10 @@ class VisionOutput(ModelOutput):
 
 
 class VisionModel(HubPreTrainedModel):
-    r"""Turns pixels into visual tokens with boxes; a part of captioners, and a model of its own for extraction.
+    r"""Encodes pixels into visual tokens with boxes; a part of other models, or a separate model for extraction.
 
-    A backbone without a weight that requires a gradient is run without gradients, and `train()` leaves it in evaluation
-    mode; `train()` freezes all its weights if `config.frozen`.
+    A backbone in which no weight requires a gradient runs without gradients and stays in evaluation mode. `train()`
+    freezes all weights of the backbone if `config.frozen`.
 
     ```python
     vision = VisionModel(VisionConfig(backbone_config={"model_type": "resnet"}, grid_size=[7, 7])).eval()
@@ -68,13 +68,13 @@ class VisionModel(HubPreTrainedModel):
         if not config.save_frozen_weights:
             self._keys_to_ignore_on_load_missing = {r"(^|\.)backbone\."}
         self.post_init()
-        # On `meta` from_pretrained only builds the model; it loads all weights later.
+        # On `meta`, from_pretrained only builds the model; it loads all weights later.
         if config.pretrained and self.device.type != "meta":
             self.backbone.load_state_dict(self.pretrained_weights())
         self.train(self.training)
 
     def pretrained_weights(self) -> dict[str, torch.Tensor]:
-        """Returns the backbone's weights at the place of `config.pretrained`."""
+        """Returns the backbone's weights from the source `config.pretrained`."""
         return from_part("pretrained_weights.source_weights")(self.backbone, self.config.pretrained)
 
     @property
@@ -106,15 +106,15 @@ class VisionModel(HubPreTrainedModel):
     ) -> VisionOutput:
         r"""
         Args:
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`): images; of clips the shape
-                is `(batch_size, num_frames, 3, height, width)`.
-            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding,
-                on the right and below; an image gives the same tokens in any batch.
-            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions in place
-                of the grid's cells, see [`region_features`]; required with `kind="boxes"`, where the whole image may
-                follow them, and cells.
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`): images; clips have the shape
+                `(batch_size, num_frames, 3, height, width)`.
+            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding
+                on the right and below; the tokens of an image do not depend on padding.
+            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions instead of
+                grid cells, see [`region_features`]; required with `kind="boxes"`, which may append the whole image and
+                cells.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real region or frame.
-            output_hidden_states (`bool`, *optional*): also return those of the backbone, of images of one size.
+            output_hidden_states (`bool`, *optional*): whether to return the backbone's; images must have one size.
         """
         refuse_unknown_keywords(self, kwargs)
         frames = None
@@ -129,7 +129,7 @@ class VisionModel(HubPreTrainedModel):
         see: Any = self.see_grid
         if self.config.kind == "regions":
             see = partial(from_part("transformers_backbones.see_regions"), self)
-        options = {"output_hidden_states": True} if output_hidden_states else {}  # which not every backbone takes
+        options = {"output_hidden_states": True} if output_hidden_states else {}  # some backbones lack this argument
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             if pixel_mask is None:
                 output = see(pixel_values, visual_boxes, **options)
@@ -142,7 +142,7 @@ class VisionModel(HubPreTrainedModel):
             output = VisionOutput(**{name: output[name] for name in output if name not in ("classes", "scores")})
         if (visual_boxes is not None or frames is not None) and attention_mask is not None:
             mask = attention_mask.to(output.attention_mask)
-            mask = torch.cat([mask, output.attention_mask[:, mask.shape[1] :]], dim=1)  # of cells after regions
+            mask = torch.cat([mask, output.attention_mask[:, mask.shape[1] :]], dim=1)  # for cells after regions
             output.attention_mask = mask
             output.visual_features = output.visual_features * mask[..., None]
         if self.config.feature_dtype is not None:
@@ -151,10 +151,10 @@ class VisionModel(HubPreTrainedModel):
         return output
 
     def with_whole_image(self, boxes: torch.Tensor | None, mask: torch.Tensor | None) -> tuple[torch.Tensor, Any]:
-        """Appends the whole image to the boxes of images that have none, or of all with `with_whole_image`."""
+        """Appends the whole image as a box to images without boxes, or to all images with `with_whole_image`."""
         if boxes is None:
-            needed = "boxes= of the processor, boxes beside the image in a pipeline, --boxes FILE of hf-ngsan caption"
-            raise ValueError(f"This model needs the boxes of each image: {needed}.")
+            ways = "boxes= of the processor, boxes next to the image in a pipeline, --boxes FILE of hf-ngsan caption"
+            raise ValueError(f"This model needs the boxes of each image: {ways}.")
         mask = boxes.new_ones(boxes.shape[:2], dtype=torch.long) if mask is None else mask
         is_added = ~mask.bool().any(1) | self.config.with_whole_image
         if is_added.any():
@@ -164,18 +164,18 @@ class VisionModel(HubPreTrainedModel):
 
     def see_grid(self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **options: bool) -> VisionOutput:
         if self.config.has_own_backbone:
-            output, shown = self.backbone(pixel_values, **options), [1.0, 1.0, 1.0, 1.0]
+            output, extent = self.backbone(pixel_values, **options), [1.0, 1.0, 1.0, 1.0]
         else:
-            output, shown = from_part("transformers_backbones.see_image")(self.backbone, pixel_values, **options)
+            output, extent = from_part("transformers_backbones.see_image")(self.backbone, pixel_values, **options)
         feature_map, parts = side_by_side(output.feature_maps), []
         if visual_boxes is not None:
-            parts.append((region_features(feature_map, visual_boxes / visual_boxes.new_tensor(shown)), visual_boxes))
+            parts.append((region_features(feature_map, visual_boxes / visual_boxes.new_tensor(extent)), visual_boxes))
         if visual_boxes is None or (self.config.kind == "boxes" and self.config.grid_size is not None):
             if self.config.grid_size is not None:
                 rows, columns = self.config.grid_size
                 feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
             cells = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
-            places = (cells * cells.new_tensor(shown)).expand(feature_map.shape[0], -1, -1)
+            places = (cells * cells.new_tensor(extent)).expand(feature_map.shape[0], -1, -1)
             parts.append((feature_map.flatten(2).mT, places))
         features, boxes = parts[0] if len(parts) == 1 else (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
         mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
@@ -186,24 +186,24 @@ def make_backbone(config: VisionConfig) -> Any:
     """Makes the backbone or detection model of a vision encoder, with new weights."""
     backbone_config: Any = config.backbone_config
     if backbone_config is None:
-        raise ValueError("A vision encoder needs a backbone_config, or pretrained, which names a model that has one.")
+        raise ValueError("A vision encoder needs a backbone_config, or the name of a model as pretrained.")
     if config.has_own_backbone:
         return from_part(backbone_config.remote_classes["AutoBackbone"])(backbone_config)
     return from_part("transformers_backbones.make_model")(config.kind, backbone_config)
 
 
 def side_by_side(feature_maps: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Returns the channels of all feature maps `(batch_size, channels, rows, columns)`, in the cells of the last."""
-    *others, last = feature_maps
-    if not others:
+    """Concatenates the channels of feature maps `(batch_size, channels, rows, columns)` at the size of the last."""
+    *earlier, last = feature_maps
+    if not earlier:
         return last
     rows, columns = last.shape[-2:]
-    pooled = [nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns)) for feature_map in others]
+    pooled = [nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns)) for feature_map in earlier]
     return torch.cat([*pooled, last], dim=1)
 
 
 def cell_boxes(rows: int, columns: int) -> torch.Tensor:
-    """Returns boxes `(rows * columns, 4)` of the cells of a grid, row by row; RSTNet's differ by rounding."""
+    """Returns boxes `(rows * columns, 4)` of the cells of a grid, row by row; those of RSTNet differ by rounding."""
     top, left = torch.meshgrid(torch.arange(rows) / rows, torch.arange(columns) / columns, indexing="ij")
     corners = torch.stack([left, top], dim=-1).flatten(0, 1)
     return torch.cat([corners, corners + torch.tensor([1 / columns, 1 / rows])], dim=-1).clamp(max=1)
@@ -212,44 +212,44 @@ def cell_boxes(rows: int, columns: int) -> torch.Tensor:
 def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
     """Returns means `(B, N, C)` of a feature map `(B, C, h, w)` over boxes `(B, N, 4)` in [0, 1].
 
-    Each is that of 7 x 7 bilinear samples at the centres of the box's parts (RoIAlign, He et al. 2017, section 3), so a
-    box smaller than a cell has a value too; beyond the centres of the outer cells the map continues unchanged. A sample
-    is the product of a weight of its row and one of its column, so the mean is one of rows and columns, too.
+    A mean covers 7 x 7 bilinear samples at the centres of a box's parts (RoIAlign, He et al. 2017, section 3), so that
+    boxes smaller than a cell also work. Beyond the centres of the outer cells, the map is constant. The weight of a
+    sample is the product of a row weight and a column weight, so the mean is computed along rows and columns.
     """
     steps = (torch.arange(SAMPLES_PER_SIDE, device=boxes.device) + 0.5) / SAMPLES_PER_SIDE
 
     def weights(low: torch.Tensor, high: torch.Tensor, number: int) -> torch.Tensor:
-        """Returns the mean weights `(B, N, number)` of the samples of a side in the cells of an axis."""
+        """Returns the weights `(B, N, number)` of the cells along an axis, averaged over the samples of a side."""
         places = (low[..., None] + (high - low)[..., None] * steps) * number - 0.5
         distances = places.clamp(0, number - 1)[..., None] - torch.arange(number, device=boxes.device)
         return (1 - distances.abs()).clamp(min=0).mean(-2)
 
     x1, y1, x2, y2 = boxes.unbind(-1)
     rows, columns = weights(y1, y2, feature_map.shape[-2]), weights(x1, x2, feature_map.shape[-1])
-    of_cells = (rows[..., None] * columns[..., None, :]).flatten(2).to(feature_map.dtype)
-    return of_cells @ feature_map.flatten(2).mT
+    cell_weights = (rows[..., None] * columns[..., None, :]).flatten(2).to(feature_map.dtype)
+    return cell_weights @ feature_map.flatten(2).mT
 
 
 def in_groups_of_one_size(
     see: Callable, pixel_values: torch.Tensor, pixel_mask: torch.Tensor, boxes: torch.Tensor | None
 ) -> VisionOutput:
-    """Calls `see` once for each image size in a padded batch, without padding, and joins the tokens."""
+    """Calls `see` once for each image size in a padded batch, without padding, and pads the tokens to a batch."""
     pixel_mask = pixel_mask.bool()
     heights, widths = pixel_mask.amax(2).sum(1).tolist(), pixel_mask.amax(1).sum(1).tolist()
     sizes = list(zip(heights, widths, strict=True))
-    seen: dict[int, dict[str, torch.Tensor]] = {}
+    outputs: dict[int, dict[str, torch.Tensor]] = {}
     for height, width in dict.fromkeys(sizes):
         rows = [row for row, size in enumerate(sizes) if size == (height, width)]
         output = see(pixel_values[rows, :, :height, :width], None if boxes is None else boxes[rows])
         for place, row in enumerate(rows):
-            seen[row] = {name: values[place] for name, values in output.items()}
-    in_order = [seen[row] for row in range(len(sizes))]
-    joined: Any = {name: pad_sequence([one[name] for one in in_order], batch_first=True) for name in in_order[0]}
+            outputs[row] = {name: values[place] for name, values in output.items()}
+    in_order = [outputs[row] for row in range(len(sizes))]
+    joined: Any = {name: pad_sequence([fields[name] for fields in in_order], batch_first=True) for name in in_order[0]}
     return VisionOutput(**joined)
 
 
 class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
-    """A chain of stages, which a subclass makes, each of which turns a map into the next."""
+    """Base class of backbones: a chain of stages, created by a subclass, that transform a feature map."""
 
     stages: nn.ModuleDict  # by `config.stage_names`
     main_input_name = "pixel_values"
@@ -271,7 +271,7 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
     def forward(
         self, pixel_values: torch.Tensor, output_hidden_states: bool | None = None, **kwargs: Any
     ) -> BackboneOutput:
-        """Returns maps `(B, channels, rows, columns)` of `out_features`, and as hidden states those of all stages."""
+        """Returns the maps `(B, channels, rows, columns)` of `out_features`; hidden states are those of all stages."""
         refuse_unknown_keywords(self, kwargs)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
@@ -295,7 +295,7 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
 
 
 def in_parts(pixel_values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Returns images in parts whose maps fit into the caches of a processor, which is faster in inference."""
+    """Splits images into parts whose maps fit into the CPU caches, which makes inference faster."""
     height, width = pixel_values.shape[-2:]
     images = max(PIXELS_IN_CACHE * torch.get_num_threads() // (height * width), 1)
     if pixel_values.device.type != "cpu" or not is_inference() or len(pixel_values) <= images:
@@ -304,7 +304,7 @@ def in_parts(pixel_values: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 class Normalized(nn.Module):
-    """Convolution without bias and batch normalization, in inference folded into the weights of the convolution."""
+    """Convolution without bias, with batch normalization that inference folds into its weights."""
 
     convolution: Any
     normalization: Any
@@ -322,19 +322,19 @@ class Normalized(nn.Module):
     def convolve(
         self, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, padding: tuple[int, int]
     ) -> torch.Tensor:
-        own = self.convolution
-        if runs_in_onednn(hidden_states):  # where conv2d would multiply matrices for single images, at half the speed
-            return torch.mkldnn_convolution(hidden_states, weight, bias, padding, own.stride, own.dilation, own.groups)
-        return nn.functional.conv2d(hidden_states, weight, bias, own.stride, padding, own.dilation, own.groups)
+        stride, dilation, groups = self.convolution.stride, self.convolution.dilation, self.convolution.groups
+        if runs_in_onednn(hidden_states):  # conv2d would use matrix products for single images, at half the speed
+            return torch.mkldnn_convolution(hidden_states, weight, bias, padding, stride, dilation, groups)
+        return nn.functional.conv2d(hidden_states, weight, bias, stride, padding, dilation, groups)
 
 
 def is_inference() -> bool:
-    """Returns whether no gradient is asked for, and no exporter follows the computation."""
+    """Returns whether gradients are off and no exporter traces the computation."""
     return not (torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing())
 
 
 def runs_in_onednn(hidden_states: torch.Tensor) -> bool:
-    """Returns whether PyTorch's oneDNN convolves a map, on processors and in builds that have it."""
+    """Returns whether PyTorch can convolve a map with oneDNN on this CPU and in this build."""
     backend = torch.backends.mkldnn
     is_available = backend.is_available() and bool(backend.enabled)
     is_single = hidden_states.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")

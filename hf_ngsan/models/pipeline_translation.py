@@ -1,4 +1,4 @@
-"""`pipeline("translation")` that a translator's checkpoint brings along; transformers 5 has none."""
+"""`pipeline("translation")` in the checkpoint of a translator; transformers 5 has no such pipeline."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ class TranslationPipeline(Pipeline):
     """Translates texts with a model of `AutoModelForSeq2SeqLM` and its tokenizer.
 
     Call arguments:
-        inputs: a text, or a list, generator or dataset column of texts; a ValueError for one without a word.
+        inputs: a text, or a list, generator or dataset column of texts; a text without words raises a ValueError.
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
 
     Returns:
-        For a text a list of `{"translation_text": str}`, one for each returned sequence; for several a list (for a
-        generator or a column an iterator) of such lists.
+        For one text, a list of `{"translation_text": str}`, one for each returned sequence; for several texts, a list
+        (for a generator or column, an iterator) of such lists.
     """
 
     model: Any
@@ -30,7 +30,7 @@ class TranslationPipeline(Pipeline):
 
     def preprocess(self, input_: Any, **preprocess_parameters: Any) -> Any:
         if not isinstance(input_, str) or not input_.strip():
-            raise ValueError(f"{input_!r:.60} is no text with words; give texts to translate.")
+            raise ValueError(f"{input_!r:.60} is not a text with words; pass texts to translate.")
         return dict(self.tokenizer(input_, return_tensors="pt"))
 
     def _forward(self, input_tensors: dict, **generate_kwargs: Any) -> dict:  # type: ignore[override]

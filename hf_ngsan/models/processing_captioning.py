@@ -1,4 +1,4 @@
-"""Processor of the captioners: images or visual features, boxes, captions and prefixes become model inputs."""
+"""Processor of captioners: converts images or visual features, boxes, captions and prefixes to model inputs."""
 
 import os
 import threading
@@ -20,8 +20,8 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from .configuration_hub import from_part
 
-# A tokenizer keeps the settings of its last call, such as padding, so threads take turns. A fork, to read images,
-# waits for its turn too: a child of a process with the lock held would find it locked forever.
+# A tokenizer keeps the settings of its last call, such as padding, so threads use it one after another. A fork also
+# acquires the lock: otherwise a child process could start with a lock that nobody releases.
 TOKENIZING = threading.Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -29,14 +29,14 @@ if hasattr(os, "register_at_fork"):
     )
 
 Arrays = Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor
-BOX_TOLERANCE = 1e-3  # by which boxes may exceed [0, 1]: those of detectors in half precision are rounded
-CLIP_KEYS = ("frames", "video", "image", "bytes", "path")  # of rows, and of files in `datasets`
+BOX_TOLERANCE = 1e-3  # boxes may exceed [0, 1] by this, because detectors in half precision round them
+CLIP_KEYS = ("frames", "video", "image", "bytes", "path")  # keys of rows, and of files in `datasets`
 IMAGE_PROCESSOR = "CaptioningImageProcessor"
-CONVNEXT_UNCUT = 384  # a ConvNextImageProcessor cuts images only to a smaller shortest edge
+CONVNEXT_UNCUT = 384  # a ConvNextImageProcessor crops images only if the shortest edge is smaller
 
 
 class CaptioningProcessor(ProcessorMixin):
-    """Turns images into pixels, pads visual features and boxes, tokenizes training captions and prefixes.
+    """Converts images to pixels, pads visual features and boxes, and tokenizes training captions and prefixes.
 
     ```python
     processor(images=["photo.jpg"], text=["a dog"])  # pixel_values, decoder_input_ids, ..., labels
@@ -45,7 +45,7 @@ class CaptioningProcessor(ProcessorMixin):
 
     Args:
         image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
-            a [`CaptioningImageProcessor`] or that of the backbone. VGG-11 takes what the former makes by default.
+            a [`CaptioningImageProcessor`], whose defaults match VGG-11, or the image processor of the backbone.
         tokenizer (`PreTrainedTokenizerFast`): word-level tokenizer with pad, start, end and unknown tokens.
     """
 
@@ -54,12 +54,12 @@ class CaptioningProcessor(ProcessorMixin):
 
     def __init__(self, image_processor: Any = None, tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
         if tokenizer is None and isinstance(image_processor, PreTrainedTokenizerBase):
-            image_processor, tokenizer = None, image_processor  # a tokenizer alone
+            image_processor, tokenizer = None, image_processor  # only a tokenizer
         if tokenizer is not None and tokenizer._auto_class is None and tokenizer.init_kwargs.pop("auto_map", None):
-            self._auto_class = "AutoProcessor"  # of a checkpoint with code: saving writes its code again
+            self._auto_class = "AutoProcessor"  # from a checkpoint with code: saving writes it again
         if image_processor is None:
             self.image_processor = None
-            self.get_attributes = partial(list, ["tokenizer"])  # type: ignore[method-assign]  # its own parts, not its class's
+            self.get_attributes = partial(list, ["tokenizer"])  # type: ignore[method-assign]  # of this object
             super().__init__(tokenizer, **kwargs)
         else:
             super().__init__(image_processor, tokenizer, **kwargs)
@@ -77,30 +77,29 @@ class CaptioningProcessor(ProcessorMixin):
     ) -> BatchFeature:
         r"""
         Args:
-            images (*optional*): one image or several, of any kind that `image_processing_captioning.load_image` reads.
-            videos (*optional*): in place of images, a clip each: a list of images, its frames, or a file that
-                `videos.read_frames` reads.
-            text (`str` or `list[str]`, *optional*): a caption of each image, for the loss of a model, or its beginning,
-                for `generate()`, which ignores the labels; `""` for none.
-            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images.
+            images (*optional*): one or several images of any kind that `image_processing_captioning.load_image` reads.
+            videos (*optional*): clips instead of images: lists of frames, or files that `videos.read_frames` reads.
+            text (`str` or `list[str]`, *optional*): a caption per image for the loss of a model, or the beginning of
+                one for `generate()`, which ignores the labels; `""` for none.
+            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): replace images.
             visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1].
-            captions (`str`, `list[str]` or `list[list[str]]`, *optional*): one training caption per image, or C per
-                image, which make the labels. `None` or `""` is a row without labels.
+            captions (`str`, `list[str]` or `list[list[str]]`, *optional*): one or C training captions per image, for
+                the labels. `None` or `""` is a row without labels.
             boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` in pixels of the upright
-                image, as `post_process_object_detection` of transformers returns them. They are clipped to the image.
+                image, as returned by transformers' `post_process_object_detection`. They are clipped to the image.
             kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
 
         Returns:
-            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`: what the image processor returns, of
-            clips `pixel_values` `(B, T, 3, H, W)`; `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` and, of
-            features or unequal numbers of boxes or frames, `attention_mask` `(B, N)`, 1 = real; from captions `labels`
-            `(B * C, T)`; from text `decoder_input_ids`, with the start token, `decoder_attention_mask` and `labels`,
-            `(B, T)`, padded on the left. Labels have no start token, the end token, and -100 at padding.
+            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`: the outputs of the image processor, with
+            `pixel_values` `(B, T, 3, H, W)` for clips; `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` and,
+            for features or unequal numbers of boxes or frames, `attention_mask` `(B, N)`, 1 = real; from captions,
+            `labels` `(B * C, T)`; from text, left-padded `decoder_input_ids` with the start token,
+            `decoder_attention_mask` and `labels` `(B, T)`. Labels have no start token, an end token, -100 at padding.
         """
         if images is not None and visual_features is not None:
-            raise ValueError("Give images or visual_features, not both: features replace images.")
+            raise ValueError("Pass images or visual_features, not both: features replace images.")
         if boxes is not None and (images is None or visual_boxes is not None):
-            raise ValueError("boxes are in pixels of images: give them with images, and without visual_boxes.")
+            raise ValueError("boxes are in pixels of images: pass them with images, and without visual_boxes.")
         kwargs.setdefault("return_tensors", "pt")
         text, captions = ([value] if isinstance(value, str) else value for value in (text, captions))
         images = None if images is None else self.read_images(images)
@@ -114,7 +113,7 @@ class CaptioningProcessor(ProcessorMixin):
         inputs = {"images": images, "boxes": boxes, "videos": videos, "captions": captions, "text": text, **data}
         numbers = {name: len(value) for name, value in inputs.items() if value is not None and name != "attention_mask"}
         if len(set(numbers.values())) != 1:
-            raise ValueError(f"Inputs are missing, or not of the same number of images; there are {numbers}.")
+            raise ValueError(f"Inputs are missing, or have different numbers of images: {numbers}.")
         if images is not None:
             data |= super().__call__(images=images, **kwargs)
         if videos is not None:
@@ -127,20 +126,20 @@ class CaptioningProcessor(ProcessorMixin):
 
     @property
     def has_own_image_processor(self) -> bool:
-        """Whether the image processor is a [`CaptioningImageProcessor`]; remote code has several copies of it."""
+        """Whether the image processor is a [`CaptioningImageProcessor`]; remote code has copies of it."""
         return type(self.image_processor).__name__ == IMAGE_PROCESSOR
 
     def read_images(self, images: Any, draft: bool = False) -> list[Image.Image]:
-        """Reads one image or several; `draft` decodes JPEG files no larger than the image processor needs, if known."""
+        """Reads one image or several; `draft` decodes JPEG files no larger than needed, if the needed size is known."""
         if self.image_processor is None:
-            raise ValueError("This processor was made without image_processor= and takes visual_features, not images.")
+            raise ValueError("This processor has no image_processor; pass visual_features instead of images.")
         if self.has_own_image_processor:
             return self.image_processor.read_images(images, draft)
         images = self.image_processor.fetch_images(images)
         return images if isinstance(images, list) else [images]
 
     def read_clip(self, video: Any) -> list[Any]:
-        """Returns the frames of a clip: those of a list, or some of a file (path or bytes), or of a `dict` with it."""
+        """Returns the frames of a clip: a list, some frames of a file (path or bytes), or those of a row (`dict`)."""
         while isinstance(video, Mapping):
             video = next(video[key] for key in CLIP_KEYS if video.get(key) is not None)
         if isinstance(video, (list, tuple)):
@@ -148,30 +147,31 @@ class CaptioningProcessor(ProcessorMixin):
         return from_part("videos.frames_for")(self.image_processor, video)
 
     def clips(self, videos: Sequence[Any], **kwargs: Any) -> dict[str, torch.Tensor]:
-        """Makes the pixels of clips, padded to the longest with zeros."""
+        """Returns the pixels of clips, padded with zeros to the longest clip."""
         clips = [self.read_clip(video) for video in videos]
         frames = self.read_images([image for clip in clips for image in clip])
         pixels = super().__call__(images=frames, **{**kwargs, "return_tensors": "pt"})["pixel_values"]
         return pad_clips(pixels.split([len(clip) for clip in clips]))
 
     def prefixes(self, text: Sequence[str], **kwargs: Any) -> dict[str, Any]:
-        """Makes decoder inputs with the start token, and their labels, see [`CaptioningProcessor.__call__`]."""
+        """Returns decoder inputs with the start token, and their labels; see [`CaptioningProcessor.__call__`]."""
         with TOKENIZING:
-            encoded = super().__call__(text=[f"{self.tokenizer.bos_token} {one}".strip() for one in text], **kwargs)
+            texts = [f"{self.tokenizer.bos_token} {prefix}".strip() for prefix in text]
+            encoded = super().__call__(text=texts, **kwargs)
         names = {"input_ids": "decoder_input_ids", "attention_mask": "decoder_attention_mask"}
         labels = self.labels_of(encoded["input_ids"], encoded.get("attention_mask"))
         return {**{names.get(name, name): value for name, value in encoded.items()}, "labels": labels}
 
     def unknown_words(self, text: str) -> list[str]:
-        """Returns the words of a text without a token, and special tokens, which are no words."""
+        """Returns the words of a text that are not in the vocabulary, including special tokens."""
         with TOKENIZING:
             encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-            no_words = set(self.tokenizer.all_special_ids)  # that for unknown words is one
+            no_words = set(self.tokenizer.all_special_ids)  # including the unknown token
         pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
         return [text[start:end] for token, (start, end) in pairs if token in no_words]
 
     def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.Tensor:
-        """Turns captions into labels `(B * C, T)`: words, the end token, then -100."""
+        """Converts captions to labels `(B * C, T)`: words, the end token, then -100."""
         rows = [row if isinstance(row, (list, tuple)) else [row] for row in captions]
         if len({len(row) for row in rows}) > 1:
             raise ValueError("Every image of a batch needs the same number of captions; fill up with None.")
@@ -204,11 +204,11 @@ class CaptioningProcessor(ProcessorMixin):
     def to_dict(self) -> dict:
         output = super().to_dict()
         if self._auto_class is None:
-            output.pop("auto_map", None)  # of a checkpoint with code
+            output.pop("auto_map", None)  # from a checkpoint with code
         saved = output.pop("image_processor", None)
         if saved is not None:
             output["image_processor"] = saved
-            saved.pop("auto_map", None)  # saving with code leaves this processor's own entry there
+            saved.pop("auto_map", None)  # saving with code writes this processor's entry there
             if self._auto_class is not None and self.has_own_image_processor:
                 saved["auto_map"] = {"AutoImageProcessor": f"image_processing_captioning.{IMAGE_PROCESSOR}"}
         return output
@@ -226,7 +226,7 @@ class CaptioningProcessor(ProcessorMixin):
 def pad_visual_inputs(
     visual_features: Arrays | None = None, visual_boxes: Arrays | None = None
 ) -> dict[str, torch.Tensor]:
-    """Pads the features or boxes of several images with zeros, see [`CaptioningProcessor.__call__`]."""
+    """Pads the features or boxes of several images with zeros; see [`CaptioningProcessor.__call__`]."""
     features = [] if visual_features is None else as_arrays(visual_features, "visual_features")
     boxes = [] if visual_boxes is None else as_arrays(visual_boxes, "visual_boxes", may_be_empty=not features)
     if features and boxes and len(features) != len(boxes):
@@ -240,7 +240,7 @@ def pad_visual_inputs(
 
 
 def pad_clips(clips: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Pads the pixels `(T, 3, H, W)` of clips with frames of zeros, which a mask tells if there are any."""
+    """Pads the pixels `(T, 3, H, W)` of clips with frames of zeros, and adds a mask if there is padding."""
     batch = {"pixel_values": pad_sequence(list(clips), batch_first=True)}
     if len({len(clip) for clip in clips}) > 1:
         batch["attention_mask"] = padded([np.ones(len(clip), np.int64) for clip in clips])
@@ -248,18 +248,18 @@ def pad_clips(clips: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def padded(arrays: list[np.ndarray]) -> torch.Tensor:
-    """Returns `(B, N, ...)` with zeros behind the rows of shorter arrays."""
+    """Returns `(B, N, ...)` with zeros after the rows of shorter arrays."""
     return pad_sequence([torch.tensor(array) for array in arrays], batch_first=True)
 
 
 def as_arrays(arrays: Arrays, name: str, may_be_empty: bool = False) -> list[np.ndarray]:
-    """Returns one array an image, each as [`as_array`] does; a lone matrix is one image."""
-    of_images: Any = [arrays] if len(arrays) and np.ndim(arrays[0]) == 1 and len(arrays[0]) else arrays
-    return [as_array(array, f"{name} of image {index}", may_be_empty) for index, array in enumerate(of_images)]
+    """Returns one array per image, converted by [`as_array`]; a single matrix is one image."""
+    per_image: Any = [arrays] if len(arrays) and np.ndim(arrays[0]) == 1 and len(arrays[0]) else arrays
+    return [as_array(array, f"{name} of image {index}", may_be_empty) for index, array in enumerate(per_image)]
 
 
 def as_array(array: Any, name: str, may_be_empty: bool = False) -> np.ndarray:
-    """Returns the array of an image, float32; a ValueError without rows, if it must have some, or finite values."""
+    """Converts the array of an image to float32; raises a ValueError if it is not finite, or empty if that is wrong."""
     array = np.asarray(array.detach().cpu().float() if isinstance(array, torch.Tensor) else array, dtype=np.float32)
     if may_be_empty and not array.size:
         return np.zeros((0, 4), np.float32)
@@ -269,32 +269,32 @@ def as_array(array: Any, name: str, may_be_empty: bool = False) -> np.ndarray:
 
 
 def boxes_in_shares(boxes: Any, width: int, height: int, name: str) -> np.ndarray:
-    """Turns boxes in pixels of an upright image into float32 boxes `(num_regions, 4)` within [0, 1]."""
+    """Converts boxes in pixels of an upright image to float32 boxes `(num_regions, 4)` within [0, 1]."""
     boxes = as_array(boxes, f"boxes of {name}", may_be_empty=True)
     shares = (boxes / np.array([width, height, width, height], np.float32)).clip(0, 1) if boxes.shape[1] == 4 else boxes
     if boxes.shape[1] != 4 or not (shares[:, 2:] > shares[:, :2]).all():
-        raise ValueError(f"Boxes of {name} are not x1, y1, x2, y2 with an area in its {width} x {height} pixels.")
+        raise ValueError(f"Boxes of {name} must be x1, y1, x2, y2 with an area within {width} x {height} pixels.")
     return shares
 
 
 def check_boxes(boxes: np.ndarray, num_regions: int, name: str) -> None:
-    """Raises a ValueError unless boxes `(num_regions, 4)` lie within [0, 1] and none is turned around."""
-    least, most = boxes.min(initial=0), boxes.max(initial=0)
-    fits = boxes.shape == (num_regions, 4) and least >= -BOX_TOLERANCE and most <= 1 + BOX_TOLERANCE
-    if not fits or (boxes[:, 2:] < boxes[:, :2]).any():
+    """Raises a ValueError unless boxes `(num_regions, 4)` lie within [0, 1], with x1 <= x2 and y1 <= y2."""
+    low, high = boxes.min(initial=0), boxes.max(initial=0)
+    is_valid = boxes.shape == (num_regions, 4) and low >= -BOX_TOLERANCE and high <= 1 + BOX_TOLERANCE
+    if not is_valid or (boxes[:, 2:] < boxes[:, :2]).any():
         raise ValueError(
-            f"visual_boxes of {name} have the shape {boxes.shape} and go from {least:.3g} to {most:.3g}; "
+            f"visual_boxes of {name} have the shape {boxes.shape} and go from {low:.3g} to {high:.3g}; "
             f"they must be {num_regions} x 4: x1, y1, x2, y2 within [0, 1], with x1 <= x2 and y1 <= y2."
         )
 
 
 def check_whole_images(image_processor: Any, changes: Mapping | None = None) -> None:
-    """Raises a ValueError if an image processor, with changed settings if any, cuts something off its images."""
+    """Raises a ValueError if an image processor, with changed settings if any, crops images."""
     settings = {**getattr(image_processor, "__dict__", {}), **(changes or {})}
     cuts_share = settings.get("crop_pct") and (settings["size"].get("shortest_edge") or 0) < CONVNEXT_UNCUT
     if settings.get("do_center_crop") or settings.get("do_crop_margin") or cuts_share:
         raise ValueError(
-            "The image processor cuts images, but boxes and attention maps are shares of the whole image; use a "
+            "The image processor crops images, but boxes and attention maps refer to the whole image; use a "
             "CaptioningImageProcessor whose size is the height and width of the images."
         )
 

@@ -1,4 +1,4 @@
-"""Processor of MCAN: images or visual features and questions become model inputs."""
+"""Processor of MCAN: converts images or visual features and questions to model inputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from .processing_mhsan import MHSANProcessor
 
 
 class MCANProcessor(MHSANProcessor):
-    """Turns images into pixels, pads visual features and boxes, tokenizes questions and cuts long ones.
+    """Converts images to pixels, pads visual features and boxes, and tokenizes and truncates questions.
 
-    As in the authors' release, a question is cut to the tokenizer's `model_max_length` words.
+    As in the authors' release, questions are truncated to the tokenizer's `model_max_length` words.
     """
 
     text_kwargs = {"padding": True, "padding_side": "right", "return_token_type_ids": False, "truncation": True}
@@ -25,12 +25,12 @@ class MCANProcessor(MHSANProcessor):
         visual_boxes: Arrays | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """Has arguments and results of [`~processing_mhsan.MHSANProcessor.__call__`], with one question an image."""
+        """Calls [`~processing_mhsan.MHSANProcessor.__call__`] with one question per image."""
         batch = super().__call__(images, text, visual_features, visual_boxes, **kwargs)
         visual = batch.get("visual_features", batch.get("pixel_values"))
         if visual is not None and "input_ids" in batch and len(visual) != len(batch["input_ids"]):
-            given = f"{len(visual)} images and {len(batch['input_ids'])} questions"
-            raise ValueError(f"There are {given}; give one question an image.")
+            numbers = f"{len(visual)} images and {len(batch['input_ids'])} questions"
+            raise ValueError(f"There are {numbers}; pass one question per image.")
         return batch
 
 

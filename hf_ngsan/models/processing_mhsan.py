@@ -1,4 +1,4 @@
-"""Processor of the dual encoder MHSAN: images or visual features and texts become model inputs."""
+"""Processor of the dual encoder MHSAN: converts images or visual features and texts to model inputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from .processing_captioning import TOKENIZING, Arrays, CaptioningProcessor, pad_
 
 
 class MHSANProcessor(CaptioningProcessor):
-    """Turns images into pixels, pads visual features and boxes, tokenizes texts, with any tokenizer."""
+    """Converts images to pixels, pads visual features and boxes, and tokenizes texts with any tokenizer."""
 
     text_kwargs = {"padding": True, "return_token_type_ids": False}
     inputs_behind_boxes = ("visual_attention_mask", "input_ids", "attention_mask")
@@ -25,18 +25,18 @@ class MHSANProcessor(CaptioningProcessor):
     ) -> BatchFeature:
         r"""
         Args:
-            images (*optional*): one image or several, of any kind that `image_processing_captioning.load_image` reads.
+            images (*optional*): one or several images of any kind that `image_processing_captioning.load_image` reads.
             text (`str` or `list[str]`, *optional*): captions or queries.
             visual_features, visual_boxes, kwargs: as for [`~processing_captioning.CaptioningProcessor.__call__`].
 
         Returns:
-            `BatchFeature` as there, with `visual_attention_mask` `(B, N)` beside `visual_features`, and from text
+            `BatchFeature` as there; `visual_features` come with `visual_attention_mask` `(B, N)`, and text becomes
             `input_ids` and `attention_mask` `(M, T)`.
         """
         if images is not None and visual_features is not None:
-            raise ValueError("Give images or visual_features, not both: features stand in for images.")
+            raise ValueError("Pass images or visual_features, not both: features replace images.")
         if visual_boxes is not None and visual_features is None:
-            raise ValueError("visual_boxes were given without visual_features.")
+            raise ValueError("visual_boxes need visual_features.")
         kwargs.setdefault("return_tensors", "pt")
         data: dict[str, Any] = pad_visual_inputs(visual_features, visual_boxes)
         if data:
@@ -46,27 +46,27 @@ class MHSANProcessor(CaptioningProcessor):
         if text is not None:
             data.update(self.encoded_texts(text, kwargs))
         if not data:
-            raise ValueError("There is nothing to process: give images, visual_features or text.")
+            raise ValueError("There is nothing to process: pass images, visual_features or text.")
         return BatchFeature(data, tensor_type="np" if kwargs["return_tensors"] == "np" else None)
 
     def encoded_texts(self, text: str | Sequence[str], kwargs: dict) -> BatchFeature:
-        """Returns `input_ids` and `attention_mask` of texts."""
+        """Tokenizes texts into `input_ids` and `attention_mask`."""
         texts = [text] if isinstance(text, str) else list(text)
         with TOKENIZING:
             settings = (self.text_kwargs, kwargs, kwargs.get("text_kwargs", {}))
-            self.check_lengths(texts, cut=any(given.get("truncation") for given in settings))
+            self.check_lengths(texts, cut=any(options.get("truncation") for options in settings))
             encoded = ProcessorMixin.__call__(self, text=texts, **kwargs)
-            self.tokenizer.backend_tokenizer.no_truncation()  # else a saved one would cut texts unasked
+            self.tokenizer.backend_tokenizer.no_truncation()  # a saved one may truncate by default
             return encoded
 
     def check_lengths(self, texts: list[str], cut: bool) -> None:
-        """Raises a ValueError for a text without any word, and for one that is too long unless it will be cut."""
+        """Raises a ValueError for a text without words, and unless `cut`, for a text that is too long."""
         longest = self.tokenizer.model_max_length
         words = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         special = self.tokenizer.num_special_tokens_to_add()
         for index, ids in enumerate(words):
             if not ids:
-                raise ValueError(f"Text {index}, {texts[index]!r:.40}, has no words; give one at least.")
+                raise ValueError(f"Text {index}, {texts[index]!r:.40}, has no words.")
             if len(ids) + special > longest and not cut:
                 raise ValueError(f"Text {index} has {len(ids) + special} tokens, not {longest}: use truncation=True.")
 

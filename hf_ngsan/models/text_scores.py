@@ -1,7 +1,7 @@
-"""Log-probabilities of generated texts: how likely a model finds each word, whatever search has found it.
+"""Log-probabilities of the words of generated texts, for any decoding method.
 
-They are those of the model's own distribution, without penalties, temperature and suppressed tokens. `generate()`
-itself is made to write the sequences again, so this works for every model that has it.
+They come from the unmodified distribution of the model, without penalties, temperature and suppressed tokens.
+`generate()` generates the sequences again, so this works for every model that has it.
 """
 
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ from .decoding import StepwiseDecoder
 class TextScores(NamedTuple):
     """The scores of a text, in nats."""
 
-    score: float  # mean log-probability of its generated tokens, the end token included
-    words: list[tuple[str, float]]  # its generated words, each with the sum of the log-probabilities of its tokens
+    score: float  # mean log-probability of the generated tokens, including the end token
+    words: list[tuple[str, float]]  # generated words, each with the sum of the log-probabilities of its tokens
 
 
 @torch.inference_mode()
 def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: torch.Tensor) -> torch.Tensor:
-    """Returns log-probabilities `(B * C, new_tokens)` of new tokens of `sequences` `(B * C, length)`; 0 behind ends."""
+    """Returns log-probabilities `(B * C, new_tokens)` of new tokens of `sequences` `(B * C, length)`; 0 after ends."""
     logits: list[torch.Tensor] = []
 
-    def rewrite(model: Any, input_ids: torch.Tensor, *of_search: Any, **model_kwargs: Any) -> torch.Tensor:
+    def rewrite(model: Any, input_ids: torch.Tensor, *search_arguments: Any, **model_kwargs: Any) -> torch.Tensor:
         for name in ("logits_processor", "stopping_criteria", "generation_config"):
             model_kwargs.pop(name, None)
         decoder = StepwiseDecoder(model, input_ids, model_kwargs)
@@ -42,7 +42,7 @@ def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: to
     values = torch.stack(logits, dim=1).log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
     values = values.masked_fill(behind_end(tokens, model.generation_config.eos_token_id), 0.0)
     if not values.isfinite().all():
-        raise RuntimeError("the model gives log-probabilities that are not finite; its weights may be damaged")
+        raise RuntimeError("the model returns log-probabilities that are not finite; its weights may be damaged")
     return values
 
 
@@ -53,18 +53,18 @@ def text_scores(
     values = token_log_probabilities(model, inputs, sequences)
     start = sequences.shape[1] - values.shape[1]
     lengths = (~behind_end(sequences[:, start:], model.generation_config.eos_token_id)).sum(-1).tolist()
-    found = []
-    for ids, length, of_tokens in zip(sequences.tolist(), lengths, values.tolist(), strict=True):
-        log_probabilities = of_tokens[:length]
+    scores = []
+    for ids, length, token_values in zip(sequences.tolist(), lengths, values.tolist(), strict=True):
+        log_probabilities = token_values[:length]
         words = words_of_tokens(tokenizer, ids[:start], ids[start : start + length], log_probabilities)
-        found.append(TextScores(sum(log_probabilities) / max(length, 1), words))
-    return found
+        scores.append(TextScores(sum(log_probabilities) / max(length, 1), words))
+    return scores
 
 
 def words_of_tokens(
     tokenizer: PreTrainedTokenizerBase, before: list[int], tokens: list[int], values: list[float]
 ) -> list[tuple[str, float]]:
-    """Returns the words that tokens behind those of a beginning make, each with the sum of their values."""
+    """Returns the words of the tokens after a prefix, each with the sum of the values of its tokens."""
     silent = set(tokenizer.all_special_ids)
     sums: dict[int, float] = {}
     for end, (token, value) in enumerate(zip(tokens, values, strict=True), start=1):

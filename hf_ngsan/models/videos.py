@@ -1,4 +1,4 @@
-"""Frames of video files, chosen evenly or every so many seconds, decoded by PyAV (extra `video`).
+"""Reads frames of video files, evenly spaced or at a fixed interval, with PyAV (extra `video`).
 
 ```python
 clip = read_frames("clip.mp4", num_frames=8)
@@ -16,22 +16,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from .image_processing_captioning import ImageError, upright_rgb
+from .images import ImageError, upright_rgb
 
 NUM_FRAMES = 8
-"""Frames of a clip where nothing else is said."""
+"""Default number of frames of a clip."""
 MAX_FRAMES = 512
-"""Most frames of a clip that are kept."""
+"""Maximum number of frames of a clip."""
 SEEK_SECONDS = 10
-"""Longest gap between two chosen frames that is decoded; a longer one is jumped over, to a key frame."""
+"""Longest gap in seconds between two chosen frames that is decoded; in a longer gap, reading jumps to a key frame."""
 REORDERED = 16
-"""Most pictures that H.264 and its successors store before one that is shown earlier."""
+"""Maximum number of frames that H.264 and its successors store before a frame that is shown earlier."""
 DECODERS_WITH_ALPHA = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
-"""FFmpeg's own decoders of these codecs leave the transparency out."""
+"""Decoders for codecs whose decoders in FFmpeg ignore transparency."""
 
 
 class Frames(NamedTuple):
-    """Upright RGB images of a clip in their order, and when each is shown, in seconds from the first picture."""
+    """Upright RGB images of a clip in order, and the time of each in seconds from the first frame."""
 
     images: list[Image.Image]
     seconds: list[float]
@@ -47,25 +47,25 @@ def read_frames(
 
     Args:
         source: path of a file (mp4, mov, webm, mkv, avi, gif), or its bytes.
-        num_frames: number of frames, from the middles of as many equal parts of the clip, from its first to its last
-            picture; a clip of fewer frames gives each once.
-        every_seconds: instead of `num_frames`, a frame from the middle of every so many seconds.
-        name: of the file, for errors.
+        num_frames: number of frames. The clip is divided into as many equal parts, and the frame in the middle of each
+            is read; a clip with fewer frames gives each frame once.
+        every_seconds: length of the parts in seconds, instead of `num_frames`.
+        name: name of the file in errors.
 
     Raises:
-        ImageError: PyAV is missing; no video, a damaged one, one without frames, frames of more than
-            `PIL.Image.MAX_IMAGE_PIXELS` pixels, or more than `MAX_FRAMES` frames asked for. A clip that ends in damage
-            gives the frames before it, unless there are none.
+        ImageError: PyAV is missing; the file is not a video, is damaged or has no frames; frames have more than
+            `PIL.Image.MAX_IMAGE_PIXELS` pixels; or more than `MAX_FRAMES` frames are requested. For a file that is
+            damaged later on, the frames before the damage are returned.
     """
     name = name or ("the video" if isinstance(source, bytes) else os.fspath(source))
     if not 1 <= num_frames <= MAX_FRAMES or (every_seconds is not None and not every_seconds > 0):
-        raise ImageError(f"A clip gives 1 to {MAX_FRAMES} frames, or one every positive number of seconds.")
+        raise ImageError(f"Choose 1 to {MAX_FRAMES} frames of a clip, or a positive number of seconds per frame.")
     try:
         import av
         from av.video.reformatter import VideoReformatter
     except ImportError:
-        raise ImageError('Videos are read by PyAV; install it with pip install "hf-ngsan[video]".') from None
-    found, file = Frames([], []), io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")  # noqa: SIM115
+        raise ImageError('Reading videos needs PyAV; install it with pip install "hf-ngsan[video]".') from None
+    clip, file = Frames([], []), io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")  # noqa: SIM115
     with file:
         container_format = container_of(file.read(12), name)
         file.seek(0)
@@ -73,33 +73,31 @@ def read_frames(
             with av.open(file, format=container_format) as container:
                 begin, length = extent(container, video_stream(container, name))
             file.seek(0)
-            with av.open(file, format=container_format) as container:  # seeking back can miss the first picture
+            with av.open(file, format=container_format) as container:  # seeking back can miss the first frame
                 stream = video_stream(container, name)
                 decoder = decoder_of(stream, av.CodecContext)
                 if every_seconds is not None:
                     num_frames = max(1, round(length / every_seconds))
                     length = num_frames * every_seconds
                     if num_frames > MAX_FRAMES:
-                        raise ImageError(
-                            f"{name} would give {num_frames} frames; {MAX_FRAMES} are allowed: take fewer."
-                        )
+                        raise ImageError(f"{name} would give {num_frames} frames; use at most {MAX_FRAMES}.")
                 times = [begin + length * (place + 0.5) / num_frames for place in range(num_frames)]
-                reformatter = VideoReformatter()  # making one costs more than a frame
+                reformatter = VideoReformatter()  # creating one takes longer than a frame
                 for frame in frames_at(container, stream, decoder, times):
                     width = max(1, round(frame.width * (stream.sample_aspect_ratio or 1)))
                     if width * frame.height > (Image.MAX_IMAGE_PIXELS or math.inf):
                         raise ImageError(f"{name} has frames of {width} x {frame.height} pixels, which are too many.")
-                    found.images.append(upright_image(frame, reformatter, width))
-                    found.seconds.append(frame.time - begin)
+                    clip.images.append(upright_image(frame, reformatter, width))
+                    clip.seconds.append(frame.time - begin)
         except av.FFmpegError as error:
-            raise ImageError(f"{name} is no video, or a damaged one ({error.strerror}).") from error
-    if not found.images:
+            raise ImageError(f"{name} is not a video, or is damaged ({error.strerror}).") from error
+    if not clip.images:
         raise ImageError(f"{name} has no frames.")
-    return found
+    return clip
 
 
 def decoder_of(stream: Any, decoders: Any) -> Any:
-    """Returns the decoder of a video stream, one of PyAV's `CodecContext` that knows transparency if there is some."""
+    """Returns the decoder of a video stream, a PyAV `CodecContext`; transparent streams get one that supports it."""
     decoder = stream.codec_context
     decoder.thread_type = "AUTO"
     if stream.metadata.get("alpha_mode") == "1" and decoder.name in DECODERS_WITH_ALPHA:
@@ -108,13 +106,13 @@ def decoder_of(stream: Any, decoders: Any) -> Any:
 
 
 def frames_for(image_processor: Any, source: str | os.PathLike | bytes, name: str | None = None) -> list[Image.Image]:
-    """Reads as many frames of a video file as an image processor wants, see [`read_frames`]."""
+    """Reads the frames of a video file that an image processor is configured for; see [`read_frames`]."""
     number, every = (getattr(image_processor, field, None) for field in ("num_frames", "seconds_per_frame"))
     return read_frames(source, number or NUM_FRAMES, every, name).images
 
 
 def video_stream(container: Any, name: str) -> Any:
-    """Returns the video stream that the file marks as default, the largest of several; cover pictures do not count."""
+    """Returns the default video stream of a file, or the largest of several; cover pictures do not count."""
 
     def has(stream: Any, flag: str) -> bool:
         return bool(stream.disposition & getattr(type(stream.disposition), flag))
@@ -127,14 +125,14 @@ def video_stream(container: Any, name: str) -> Any:
 
 
 def extent(container: Any, stream: Any) -> tuple[float, float]:
-    """Returns the time of the first picture and the length of all in seconds, by packets: headers count sound too."""
+    """Returns start and length in seconds of the frames, by their packets, because headers also count sound."""
 
     def pictures() -> Iterator[Any]:
         packets = container.demux(stream)
         return until_damage(packet for packet in packets if packet.pts is not None and not packet.is_discard)
 
     begin = end = min((packet.pts for packet in islice(pictures(), REORDERED + 1)), default=0)
-    for seconds in (10**6, 0):  # far behind the end the last key frame is found, unless the file is cut off
+    for seconds in (10**6, 0):  # a seek far beyond the end gives the last key frame, unless the file is truncated
         if end == begin:
             container.seek(int(seconds / stream.time_base), stream=stream)
             end = max((packet.pts + (packet.duration or 0) for packet in pictures()), default=begin)
@@ -142,23 +140,23 @@ def extent(container: Any, stream: Any) -> tuple[float, float]:
 
 
 def until_damage(items: Iterable[Any]) -> Iterator[Any]:
-    """Yields packets or frames, up to the end of the file or the place where it is damaged."""
+    """Yields packets or frames up to the end of the file or to damaged data."""
     try:
         yield from items
     except Exception as error:
-        if not type(error).__module__.startswith("av."):  # PyAV's own, of damaged files
+        if not type(error).__module__.startswith("av."):  # PyAV's errors are for damaged files
             raise
 
 
 def decoded(container: Any, stream: Any, decoder: Any) -> Iterator[Any]:
-    """Returns the frames with a time from the current place of a file on."""
+    """Returns the frames that have a time, from the current position of a file."""
     decoder.flush_buffers()
     frames = (frame for packet in container.demux(stream) for frame in decoder.decode(packet))
     return until_damage(frame for frame in frames if frame.pts is not None)
 
 
 def upright_image(frame: Any, reformatter: Any, width: int) -> Image.Image:
-    """Returns a frame with a width for square pixels, on white, turned and mirrored as its display matrix says."""
+    """Converts a frame to square pixels on white, rotated and mirrored by its display matrix."""
     is_opaque = not (frame.format.has_palette or any(component.is_alpha for component in frame.format.components))
     frame_format = "rgb24" if is_opaque else "rgba"
     converted = reformatter.reformat(frame, width=width, format=frame_format, threads=1)
@@ -174,7 +172,7 @@ def upright_image(frame: Any, reformatter: Any, width: int) -> Image.Image:
 
 
 def frames_at(container: Any, stream: Any, decoder: Any, times: list[float]) -> Iterator[Any]:
-    """Yields the frame that is shown at each time, each once, in one pass that jumps over long gaps."""
+    """Yields the frame shown at each time, each frame once, in one pass that jumps over long gaps."""
     frames, shown, waiting, can_jump = decoded(container, stream, decoder), None, None, True
     last, gap = None, int(SEEK_SECONDS / stream.time_base)
     for pts in (math.floor(time / stream.time_base) for time in times):
@@ -183,7 +181,7 @@ def frames_at(container: Any, stream: Any, decoder: Any, times: list[float]) -> 
             container.seek(pts, stream=stream)
             frames, waiting = decoded(container, stream, decoder), None
             shown = next(frames, shown)
-            can_jump = shown.pts > here  # without a key frame between, all that was decoded is decoded again
+            can_jump = shown.pts > here  # without a key frame in between, frames would be decoded again
         if waiting is None or waiting.pts <= pts:
             shown, waiting = (shown if waiting is None else waiting), None
             for waiting in frames:
@@ -197,10 +195,10 @@ def frames_at(container: Any, stream: Any, decoder: Any, times: list[float]) -> 
 
 
 def container_of(head: bytes, name: str) -> str:
-    """Returns FFmpeg's name of the format of a file; playlists, which name other files, and the like are not read."""
+    """Returns FFmpeg's name of a file's format; rejects other formats, such as playlists, which name other files."""
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
         return "mov"
     for begin, container in ((b"\x1aE\xdf\xa3", "matroska"), (b"GIF8", "gif"), (b"RIFF", "avi")):
         if head.startswith(begin) and (container != "avi" or head[8:] == b"AVI "):
             return container
-    raise ImageError(f"{name} is no video file of mp4, mov, webm, mkv, avi or gif.")
+    raise ImageError(f"{name} is not a video file of type mp4, mov, webm, mkv, avi or gif.")

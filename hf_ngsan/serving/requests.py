@@ -17,7 +17,7 @@ from starlette.requests import Request
 from ..data.images import IMAGE_FORMATS
 from ..io import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
 from ..loading.pipelines import CaptioningPipeline
-from ..models.image_processing_captioning import least_side_of, load_image
+from ..models.images import least_side_of, load_image
 from ..sharing.endpoint_handler import from_base64
 
 T = TypeVar("T")

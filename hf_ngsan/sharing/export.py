@@ -10,8 +10,8 @@ from ..exporting.folder import write_exported_captioner, write_exported_dual_enc
 from ..exporting.onnx_folder import write_graphs_beside
 from ..io.folders import check_new_folder, write_folder_atomically
 from ..io.packaged import own_model_folder
-from ..loading.models import find_model_folder, load_config, load_model, task_of
-from ..loading.provenance import model_fingerprint
+from ..loading.models import find_model_folder, load_config, load_model, reads_images, task_of
+from ..loading.provenance import model_fingerprint, vision_provenance
 from ..tasks.caption_rows import load_rows, rows_for
 from ..tasks.registry import load_training_config
 from ..training.output_folder import TRAINING_CONFIG
@@ -55,8 +55,12 @@ def export_model(
     model: Any
     model, processor = load_model(name, task)
     if output is None:
-        fingerprint = model_fingerprint(model, processor) if task == "retrieval" else None
-        write_graphs_beside(model.float(), processor, folder, fingerprint)
+        recorded: Any = {}
+        if task == "retrieval":
+            recorded = model_fingerprint(model, processor)
+        elif reads_images(model.config):
+            recorded = vision_provenance(model.base_model.vision, processor.image_processor)
+        write_graphs_beside(model.float(), processor, folder, recorded)
         return None
     rows = None
     if check:

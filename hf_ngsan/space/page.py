@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..data.scenes import draw_scene, make_scene
 from ..io.messages import one_sentence, shortened
 from ..io.packaged import installed_photographs, licence_of
-from ..models.image_processing_captioning import load_image
+from ..models.images import load_image
 from ..serving.hosts import OwnHosts, host_name, listen
 from ..serving.requests import size_of
 from ..sharing.cards import code

@@ -25,7 +25,7 @@ from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageChange, l
 from ..io.folders import is_empty
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
-from ..models.image_processing_captioning import load_image
+from ..models.images import load_image
 from ..models.modeling_vision import VisionModel
 from ..training.config import ConfigError
 from ..training.run import load_split, short_checksum

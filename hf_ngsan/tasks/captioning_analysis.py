@@ -20,8 +20,8 @@ from ..data.collator import visual_arguments
 from ..data.scenes.relations import MENTION
 from ..data.scenes.scoring import relation_swaps, score_swaps
 from ..guests.dual_encoders import dual_encoder_of
-from ..loading.calibration import Calibration, Judge, familiarity, from_text, sigmoid, to_text, unit
-from ..loading.confidence import embed_captions, embed_visual, summaries
+from ..loading.calibration import Calibration, familiarity, sigmoid, to_text, weights_of
+from ..loading.confidence import embed_captions, embed_visual
 from ..loading.models import load_model
 from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
 from ..metrics import CiderD
@@ -216,21 +216,17 @@ def clusters_of(embeddings: np.ndarray) -> np.ndarray:
 
 def fitted(
     log_probabilities: np.ndarray,
+    similarities: np.ndarray,
     cider_d: np.ndarray,
     images: np.ndarray,
     training: np.ndarray,
-    similarities: np.ndarray | None = None,
-) -> Judge:
-    """Fits a judge to captions and to embeddings of their images and of training images, `(images, dimension)`."""
-    centre = None
-    if similarities is None:
-        centre = to_text(training.mean(0))
-        images, training = (unit(vectors - from_text(centre)) for vectors in (images, training))
+) -> dict[str, Any]:
+    """Returns fields of a [`Calibration`] to captions, and to embeddings of their images and of training images."""
     clusters = clusters_of(training).astype(np.float16)
     members = np.bincount((training @ clusters.astype(np.float32).T).argmax(-1), minlength=len(clusters))
     shares = (members / len(training)).tolist()
     familiar = familiarity(images, clusters.astype(np.float32), shares)
-    inputs = np.column_stack([log_probabilities, familiar if similarities is None else similarities])
+    inputs = np.column_stack([log_probabilities, similarities])
     is_good = cider_d >= np.median(cider_d)
     if len(cider_d) < (least := NUM_FOLDS * NUM_BINS) or is_good.all():
         raise ValueError(f"There are {len(cider_d)} captions; calibration needs {least}, with different scores.")
@@ -242,20 +238,17 @@ def fitted(
     unlike = familiar < (least_familiar := float(np.quantile(familiar, UNLIKE)))
     number = max(int(0.2 * is_good.sum() - (is_good & unlike).sum()), 0)  # number of right captions that get a warning
     doubt_below = min(float(np.sort(held_out[is_good & ~unlike])[number]), 0.5)
-    intercept, log_probability, evidence = map(float, fit_logistic(inputs, is_good))
-    return Judge(
-        intercept=intercept,
-        log_probability=log_probability,
-        evidence=evidence,
-        auroc=area_under_curve(held_out, is_good),
-        calibration_error=expected_calibration_error(held_out, is_good),
-        min_familiarity=least_familiar,
-        doubt_below=doubt_below,
-        doubted=float(((held_out < doubt_below) | unlike)[~is_good].mean()),
-        clusters=to_text(clusters),
-        shares=shares,
-        centre=centre,
-    )
+    regression = map(float, fit_logistic(inputs, is_good))
+    return {
+        **dict(zip(("intercept", "log_probability", "similarity"), regression, strict=True)),
+        "auroc": area_under_curve(held_out, is_good),
+        "calibration_error": expected_calibration_error(held_out, is_good),
+        "min_familiarity": least_familiar,
+        "clusters": to_text(clusters),
+        "shares": shares,
+        "doubt_below": doubt_below,
+        "doubted": float(((held_out < doubt_below) | unlike)[~is_good].mean()),
+    }
 
 
 def calibrate(
@@ -279,35 +272,35 @@ def calibrate(
     encoder = dual_encoder_of(model.to(captioner.device), its_processor)
     beams = num_beams or captioner.generation_config.num_beams or 1
 
-    def read(dataset: Dataset, indices: range) -> tuple[Mapping[str, torch.Tensor], np.ndarray, np.ndarray]:
+    def read(dataset: Dataset, indices: range) -> tuple[Mapping[str, torch.Tensor], np.ndarray]:
         given = dict(processor(**visual_arguments(take(dataset, indices))).to(captioner.device))
         inputs = with_features(captioner, given)
-        return inputs, embed_visual(encoder, inputs if shares_vision else given, shares_vision), summaries(inputs)
+        return inputs, embed_visual(encoder, inputs if shares_vision else given, shares_vision)
 
-    def caption(dataset: Dataset, indices: range) -> list[tuple[str, float, float, np.ndarray, np.ndarray]]:
-        inputs, images, means = read(dataset, indices)
+    def caption(dataset: Dataset, indices: range) -> list[tuple[str, float, float, np.ndarray]]:
+        inputs, images = read(dataset, indices)
         with torch.inference_mode():
             sequences = captioner.generate(**inputs, num_beams=beams)
         texts = [text.strip() for text in processor.batch_decode(sequences, skip_special_tokens=True)]
         scores = [of_text.score for of_text in text_scores(captioner, processor.tokenizer, inputs, sequences)]
         similarities = (images * embed_captions(encoder, texts)).sum(-1).tolist()
-        return list(zip(texts, scores, similarities, images, means, strict=True))
+        return list(zip(texts, scores, similarities, images, strict=True))
 
-    def embed(dataset: Dataset, indices: range) -> list[tuple[np.ndarray, np.ndarray]]:
-        return list(zip(*read(dataset, indices)[1:], strict=True))
+    def embed(dataset: Dataset, indices: range) -> list[np.ndarray]:
+        return list(read(dataset, indices)[1])
 
     def each(function: Any, datasets: Sequence[Dataset], description: str) -> Iterable[Any]:
         parts = (map_sharded(partial(function, part), len(part), batch_size, None, description) for part in datasets)
-        return zip(*chain.from_iterable(parts), strict=True)
+        return chain.from_iterable(parts)
 
-    captions, scores, similarities, images, means = each(caption, rows, "captioning")
+    captions, scores, similarities, images = zip(*each(caption, rows, "captioning"), strict=True)
     references = [references for dataset in rows for references in dataset["captions"]]
     quality: Any = CiderD().compute(predictions=list(captions), references=references, per_image=True)
-    training, training_means = (np.stack(part) for part in each(embed, training_rows, "embedding"))
-    facts = np.array(scores), (cider_d := np.array(quality["per_image"]["cider_d"]))
+    cider_d = np.array(quality["per_image"]["cider_d"])
+    training = np.stack(list(each(embed, training_rows, "embedding")))
     return Calibration(
-        quick=fitted(*facts, np.stack(means), training_means),
-        full=fitted(*facts, np.stack(images), training, np.array(similarities)),
+        **fitted(np.array(scores), np.array(similarities), cider_d, np.stack(images), training),
+        captioner=weights_of(Path(captioner.name_or_path)),
         dual_encoder=str(dual_encoder),
         fingerprint=model_fingerprint(model, its_processor),
         shares_vision=shares_vision,

@@ -4,13 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
 
-from ..data.images import IMAGE_FORMATS
 from ..exporting.captioner import Captioner, Encoded, is_one_of
 from ..exporting.onnx_folder import open_dual_encoder
 from ..io.packaged import find_model_folder
 from ..loading.calibration import Calibration
+from ..models.images import load_image
 
 
 class CaptionedImage(NamedTuple):
@@ -25,6 +24,7 @@ class CaptionedImage(NamedTuple):
     figure: str | None = None  # file with the figure of its attention
     confidence: float | None = None  # probability that the caption is right
     unlike_training: bool | None = None  # whether the image is unlike the captioner's training images
+    doubt: str | None = None  # warning for a doubtful caption
 
 
 def skipped_error(error: str, skips: bool) -> str:
@@ -54,7 +54,7 @@ def caption_files(
         images: dict[int, Any] = {}
         for number in range(start, min(start + size, len(paths))):
             try:
-                images[number] = read_image(paths[number], f"image {number}", image_side)
+                images[number] = load_image(paths[number], f"image {number}", image_side)
             except ValueError as error:
                 captioned[number] = CaptionedImage(paths[number], None, str(error))
         if images:
@@ -67,28 +67,10 @@ def caption_files(
             if with_scores or judge is not None:
                 scores = scores_of(captioner, encoded, ids)
             if judge is not None:
-                judgements = judge(inputs, encoded, captions, [score for score, _ in scores])
+                judgements = judge(inputs, captions, [score for score, _ in scores])
             for number, caption, (score, words), judgement in zip(images, captions, scores, judgements, strict=True):
                 captioned[number] = CaptionedImage(paths[number], caption, None, score=score, words=words, **judgement)
         yield from (captioned[number] for number in sorted(captioned))
-
-
-def read_image(path: str, name: str, least_side: int | None = None) -> Image.Image:
-    """Reads a photograph with Pillow; other files are read by `load_image`, which takes seconds to import."""
-    if not path.startswith(("http://", "https://", "data:")):
-        try:
-            with Image.open(path, formats=IMAGE_FORMATS) as image:
-                if least_side is not None:
-                    image.draft(None, (2 * least_side, 2 * least_side))
-                if image.mode in ("RGB", "L", "CMYK") and not image.has_transparency_data:
-                    return ImageOps.exif_transpose(image).convert("RGB")
-        except FileNotFoundError as error:
-            raise ValueError(f"{name.capitalize()} ({path}) cannot be read: {error.strerror}.") from error
-        except Exception:  # Pillow's plugins raise any exception for damaged data
-            pass  # `load_image` reports the error
-    from ..models.image_processing_captioning import load_image
-
-    return load_image(path, name, least_side)
 
 
 class GraphJudge:
@@ -97,24 +79,22 @@ class GraphJudge:
     Raises a ValueError if the graphs of the dual encoder are missing or of another version.
     """
 
-    def __init__(self, calibration: Calibration, quick: bool) -> None:
-        self.calibration = calibration
-        self.encoders = None if quick else open_dual_encoder(find_model_folder(calibration.dual_encoder))
-        if not quick and (self.encoders is None or self.encoders[1].fingerprint != calibration.fingerprint):
+    def __init__(self, calibration: Calibration) -> None:
+        encoders = open_dual_encoder(find_model_folder(calibration.dual_encoder))
+        if encoders is None or encoders[1].fingerprint != calibration.fingerprint:
             raise ValueError(f"{calibration.dual_encoder} has no ONNX graphs of the version used for the calibration.")
+        self.calibration, self.encoders = calibration, encoders
 
     def __call__(
-        self, inputs: dict[str, np.ndarray], encoded: Encoded, captions: Sequence[str], scores: Sequence[float]
+        self, inputs: dict[str, np.ndarray], captions: Sequence[str], scores: Sequence[float]
     ) -> list[dict[str, Any]]:
-        """Returns `confidence` and `unlike_training` of each caption, from the inputs and states of the captioner."""
-        if self.encoders is None:
-            return self.calibration.quick.judge(encoded.summary, scores)
+        """Returns `confidence`, `unlike_training` and `doubt` of each caption, from the inputs of the captioner."""
         of_images, of_texts = self.encoders
-        images = of_images.embed(inputs["pixel_values"])
+        images = of_images.embed(inputs)
         texts = map(of_texts.embed, captions)  # None for a caption without words, which matches no image
         pairs = zip(images, texts, strict=True)
         similarities = [0.0 if text is None else float(image @ text[0]) for image, text in pairs]
-        return self.calibration.full.judge(images, scores, np.array(similarities))
+        return self.calibration.judge(images, scores, np.array(similarities))
 
 
 def scores_of(captioner: Captioner, encoded: Encoded, ids: np.ndarray) -> list[tuple[float, list[tuple[str, float]]]]:

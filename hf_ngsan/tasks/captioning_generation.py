@@ -198,6 +198,6 @@ def caption_images(
                 drawn = str(file)
         for rank, (text, answer) in enumerate({caption["generated_text"]: caption for caption in captions}.items()):
             scores = answer.get("score"), answer.get("word_scores")
-            judgement = answer.get("confidence"), answer.get("unlike_training")
+            judgement = (answer.get(part) for part in ("confidence", "unlike_training", "doubt"))
             figure = drawn if rank == 0 else None
             yield CaptionedImage(name, text, answer.get("error"), rank, *scores, figure, *judgement)

@@ -134,21 +134,6 @@ def test_attention_goes_into_a_folder(capsys, captioner, scene_captioner, photog
     assert sorted(path.stem for path in (tmp_path / "regions").iterdir()) == sorted(image_id for image_id, _ in found)
 
 
-def test_an_image_that_cannot_be_read(capsys, captioner, photographs, tmp_path):
-    text = tmp_path / "text.jpg"
-    text.write_text("no picture")
-    files = [photographs[0], text, photographs[1]]
-    assert main(["caption", "--model", str(captioner), *map(str, files)]) == 2
-    output, errors = capsys.readouterr()
-    assert [line.split("\t")[0] for line in output.splitlines()] == [str(photographs[0])]
-    assert "text.jpg" in errors.splitlines()[-1] and "--skip-errors" in errors.splitlines()[-1]
-    lines = captions(capsys, "--model", captioner, *files, "--skip-errors")
-    assert [path for path, _ in lines] == [str(file) for file in files]
-    assert [bool(caption) for _, caption in lines] == [True, False, True]
-    assert main(["caption", "--model", str(captioner), "--skip-errors", *map(str, files)]) == 0
-    assert "text.jpg" in capsys.readouterr().err
-
-
 def test_beginnings_that_no_caption_can_have(capsys, captioner, photographs):
     command = ["caption", "--model", str(captioner), str(photographs[0]), "--text", "a zebra"]
     assert "'zebra'" in fails(capsys, *command)

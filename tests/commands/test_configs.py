@@ -1,4 +1,4 @@
-"""`hf-ngsan configs`, and training by a packaged config from a folder without a checkout."""
+"""`hf-ngsan configs`, in a folder without a checkout."""
 
 import pytest
 
@@ -27,10 +27,3 @@ def test_configs_copies_one_and_keeps_files_that_exist(tmp_path, capsys):
     assert (tmp_path / "scenes.yaml").read_text() == copied
     prints(capsys, "configs", "--copy", "ngsan/g_san", "--output", "new/mine.yaml")
     assert load_training_config("new/mine.yaml").model == load_training_config("ngsan/g_san").model
-
-
-def test_train_takes_the_name_of_a_config(tmp_path, capsys):
-    small = ["data.spec=scenes:size=8,validation=4", "training.epochs=1", "evaluation.every_epochs=1"]
-    assert "runs/scenes" in prints(capsys, "train", "--config", "ngsan/scenes", *small)
-    assert (tmp_path / "runs" / "scenes" / "best" / "config.json").is_file()
-    assert "ngsan/scenes" in fails(capsys, "train", "--config", "ngsan/scense", *small)

@@ -105,7 +105,7 @@ def released_weights() -> dict[str, torch.Tensor]:
     [
         (lambda weights: weights.pop("proj.weight"), "no matrix proj.weight"),
         (lambda weights: weights.pop("lstm.bias_hh_l0"), "lacks .*lstm.bias_hh_l0"),
-        (lambda weights: weights.update({"more": torch.ones(1)}), "more among them"),
+        (lambda weights: weights.update({"more": torch.ones(1)}), "has weights .*more"),
         (lambda weights: weights["proj_norm.a_2"].fill_(torch.nan), "proj_norm.a_2 .*not finite"),
         (lambda weights: weights.update({"proj_norm.a_2": torch.ones(9)}), r"proj_norm.a_2 .*\(9,\).*\(20,\)"),
     ],

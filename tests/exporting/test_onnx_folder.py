@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from datasets import load_from_disk
 from matplotlib.cbook import get_sample_data
+from PIL import Image
 
 pytest.importorskip("onnxruntime", reason="the extra photos is not installed")
 
@@ -96,6 +98,37 @@ def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
         best = np.argsort(-scores)[:3]
         assert [line.split("\t")[1:] for line in hits] == [["abcde"[place], "it"] for place in best]
         assert [float(line.split("\t")[0]) for line in hits] == pytest.approx(scores[best], abs=1e-4)
+
+
+def test_an_index_and_features_are_those_of_pytorch(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    photo((300, 200)).save(folder / "photo1.png")
+    photo((90, 120)).convert("RGBA").save(folder / "photo2.webp", lossless=True)
+    Image.open(PHOTOGRAPH).save(folder / "photo3.jpg", quality=95)
+    (folder / "photo4.jpg").write_bytes(b"damaged")
+    work = {"index": ["--model", DUAL_ENCODER], "extract": ["--backbone", CAPTIONER, "--dtype", "float32"]}
+    for name, options in work.items():
+        command = [name, "--images", str(folder), *options, "--skip-errors", "--output"]
+        heavy, done = heavy_imports(tmp_path, *command, f"{name}-quick")
+        assert done.returncode == 0 and not heavy & {"torch", "transformers", "accelerate"}, done.stderr[-1000:]
+        assert main([*command, str(tmp_path / f"{name}-torch"), "--engine", "torch", "--num-workers", "0"]) == 0
+    quick, usual = (IndexFolder.open(tmp_path / f"index-{end}") for end in ("quick", "torch"))
+    assert quick.description == usual.description
+    assert quick.items() == usual.items()
+    for file in ("items.json", "thumbnails.zip"):
+        assert quick.shard(0).folder.joinpath(file).read_bytes() == usual.shard(0).folder.joinpath(file).read_bytes()
+    assert quick.embeddings()[0] == pytest.approx(usual.embeddings()[0].astype(np.float32), abs=1e-4)
+    quick, usual = (tmp_path / f"extract-{end}" for end in ("quick", "torch"))
+    names = [sorted(str(file.relative_to(one)) for file in one.rglob("*")) for one in (quick, usual)]
+    assert names[0] == names[1]
+    for file in ("extraction.json", "skipped.json", "dataset_info.json"):
+        assert (quick / file).read_text() == (usual / file).read_text(), file
+    rows = [load_from_disk(str(one)).with_format("numpy")[:] for one in (quick, usual)]
+    found, wanted = (one.pop("visual_features") for one in rows)
+    assert np.abs(found - wanted).mean() < 1e-4
+    np.testing.assert_allclose(found, wanted, rtol=2**-10, atol=1e-4)  # it rounds its features to half precision
+    np.testing.assert_equal(*rows)
 
 
 def test_options_that_need_more_take_pytorch(monkeypatch):

@@ -41,7 +41,7 @@ BACKBONES = {
         TRANSFORMERS,
     ),
 }
-IMAGE_READING = {"image_processing_captioning.py"}
+IMAGE_READING = {"image_processing_captioning.py", "images.py"}
 
 
 def code_in(folder: Path) -> set[str]:

@@ -47,9 +47,9 @@ def encode(fields, **inputs):
     [
         (caption, {**IMAGES, "decoder_input_ids": WORDS, "decoder_inputs_embeds": torch.zeros(2, 2, 32)}, "one of"),
         (caption, {**IMAGES, "decoder_input_ids": WORDS[:1].expand(3, -1)}, "3 captions .* 2 images"),
-        (caption, {**IMAGES, "pixel_values": PIXELS, "decoder_input_ids": WORDS}, "not both"),
+        (caption, {**IMAGES, "pixel_values": PIXELS, "decoder_input_ids": WORDS}, "pixel_values or visual_features"),
         (translate, {}, "input_ids and inputs_embeds"),
-        (encode, {"fields": {"vision_config": mhsan.VISION}, "pixel_values": PIXELS, **IMAGES}, "not both"),
+        (encode, {"fields": {"vision_config": mhsan.VISION}, "pixel_values": PIXELS, **IMAGES}, "or visual_features"),
         (encode, {"fields": {}, **mhsan.random_features([2]), "input_ids": WORDS[:1, :0]}, "no text"),
         (diverse, {"num_beams": 3, "num_beam_groups": 2}, "multiple of num_beam_groups"),
         (diverse, {"num_beams": 4, "diversity_penalty": -1.0}, "diversity_penalty"),

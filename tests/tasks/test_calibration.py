@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from transformers import pipeline
 
 from hf_ngsan.cli import main
-from hf_ngsan.loading.calibration import CONFIDENCE, familiarity, read_calibration, read_search_calibration, unit
+from hf_ngsan.loading.calibration import CONFIDENCE, read_calibration, read_search_calibration
 from hf_ngsan.loading.confidence import Confidence
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.metrics import CiderD
@@ -96,7 +96,6 @@ def clusters_of(text, dimension):
 @each_row("name", ["captioner", "apart"])
 def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made, tmp_path, name):
     calibration = read_calibration(made / name)
-    fitted_to = calibration.full
     assert calibration.shares_vision == (name == "captioner")
     captioner = pipeline("image-to-text", model=str(made / name))
     images = [photo((32, 24), seed) for seed in (3, 100)]
@@ -106,29 +105,15 @@ def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made
         [embedding] = embed_images(judge.encoder.model, judge.encoder.processor, [{"image": image}])
         density = sum(
             share * math.exp(10 * float(centre @ embedding))
-            for centre, share in zip(clusters_of(fitted_to.clusters, len(embedding)), fitted_to.shares, strict=True)
+            for centre, share in zip(clusters_of(calibration.clusters, len(embedding)), calibration.shares, strict=True)
         )
         for answer in of_image:
             [text] = embed_texts(judge.encoder.model, judge.encoder.processor, [answer["generated_text"]])
-            logit = fitted_to.intercept + fitted_to.log_probability * answer["score"]
-            logit += fitted_to.evidence * float(embedding @ text)
+            logit = calibration.intercept + calibration.log_probability * answer["score"]
+            logit += calibration.similarity * float(embedding @ text)
             assert answer["confidence"] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
-            assert answer["unlike_training"] == (math.log(density) < fitted_to.min_familiarity)
+            assert answer["unlike_training"] == (math.log(density) < calibration.min_familiarity)
     assert "confidence" not in captioner(images[0])[0]
-
-
-def test_a_quick_confidence_takes_the_captioner_alone(made, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.loading.confidence.load_model", None)
-    quick = read_calibration(made / "apart").quick
-    captioner, images = pipeline("image-to-text", model=str(made / "apart")), [photo((32, 24), 3), photo((32, 24), 100)]
-    for image, [answer] in zip(images, captioner(images, return_confidence="quick"), strict=True):
-        pixels = captioner.processor(images=image)["pixel_values"]
-        features = captioner.model.model.get_visual_tokens(pixel_values=pixels).visual_features
-        summary = unit(features.detach().mean(1).numpy() - clusters_of(quick.centre, features.shape[2]))
-        familiar = familiarity(summary, clusters_of(quick.clusters, summary.shape[1]), quick.shares)[0]
-        logit = quick.intercept + quick.log_probability * answer["score"] + quick.evidence * familiar
-        assert answer["confidence"] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
-        assert answer["unlike_training"] == (familiar < quick.min_familiarity)
 
 
 def test_a_calibration_is_of_its_captions(made):
@@ -144,8 +129,8 @@ def test_a_calibration_is_of_its_captions(made):
     assert (found.num_images, found.num_beams, found.split) == (NUM_PHOTOS, 2, "validation")
     assert sum(answer["unlike_training"] for answer in answers) == math.ceil(0.05 * NUM_PHOTOS)
     assert found.data == [f"images:{made / name}" for name in ("data", "more")]
-    assert all(0 <= judge.auroc <= 1 and 0 <= judge.calibration_error <= 1 for judge in (found.full, found.quick))
-    assert all(0 < judge.doubt_below <= 0.5 and 0 <= judge.doubted <= 1 for judge in (found.full, found.quick))
+    assert 0 <= found.auroc <= 1 and 0 <= found.calibration_error <= 1
+    assert 0 < found.doubt_below <= 0.5 and 0 <= found.doubted <= 1
 
 
 def test_captions_with_scores_on_the_command_line(made, capsys, tmp_path):
@@ -166,11 +151,11 @@ def test_a_doubtful_caption_says_so_unasked(made, capsys, tmp_path):
     content = json.loads((made / "captioner" / CONFIDENCE).read_text())
     doubts = {(-9, -99, 0.3): True, (9, -99, 0.3): False, (9, 99, 0.3): True, (0, -99, 0.4): False, (0, -99, 0.6): True}
     for (intercept, least, below), doubtful in doubts.items():
-        judge = {"intercept": intercept, "log_probability": 0, "evidence": 0, "min_familiarity": least}
-        judge["doubt_below"] = below
+        changed = {"intercept": intercept, "log_probability": 0, "similarity": 0, "min_familiarity": least}
+        changed["doubt_below"] = below
         folder = tmp_path / f"{intercept} {least} {below}"
         shutil.copytree(made / "captioner", folder)
-        (folder / CONFIDENCE).write_text(json.dumps({**content, "quick": content["quick"] | judge}))
+        (folder / CONFIDENCE).write_text(json.dumps(content | changed))
         assert main(["caption", "--model", str(folder), str(tmp_path / "photo.png")]) == 0
         printed = capsys.readouterr()
         assert printed.out.count("\t") == 1 and ("photo.png" in printed.err) == doubtful, (intercept, least, below)
@@ -199,17 +184,22 @@ def test_a_search_says_that_nothing_is_near_enough(made, capsys, tmp_path):
     assert "near_enough" not in json.loads(prints(capsys, "search", index, "--image", tmp_path / "photo.png", "--json"))
 
 
-def test_a_calibration_of_another_model(made, tmp_path):
+def test_a_calibration_of_another_model(made, capsys, tmp_path):
     folder = tmp_path / "captioner"
     save_model(pixel_captioner(), pixel_processor(), folder)
     recorded = dataclasses.asdict(read_calibration(made / "captioner"))
     for change, fact in (
         ({"fingerprint": "another"}, "another version"),
+        ({"captioner": {}}, "other weights"),
         ({"dual_encoder": "no/such-folder"}, "no/such-folder"),
     ):
         (folder / CONFIDENCE).write_text(json.dumps({**recorded, **change}))
         with pytest.raises((ValueError, FileNotFoundError), match=fact):
             Confidence(folder).encoder  # noqa: B018
+        photo((32, 24), 3).save(tmp_path / "photo.png")
+        assert main(["caption", "--model", str(folder), str(tmp_path / "photo.png")]) == 0
+        printed = capsys.readouterr()
+        assert printed.out.count("\t") == 1 and fact in printed.err
 
 
 def test_what_cannot_be_calibrated(made, capsys, tmp_path):

@@ -3,13 +3,11 @@
 import pytest
 import torch
 
-from hf_ngsan.data import load_data
-from hf_ngsan.models import image_processing_captioning
-from hf_ngsan.models.image_processing_captioning import opened
-from hf_ngsan.tasks import caption_images, generate_captions
+from hf_ngsan.models import images
+from hf_ngsan.models.images import opened
+from hf_ngsan.tasks import caption_images
 from hf_ngsan.tasks.captioning_files import CaptionedImage
 from hf_ngsan.visualization import plot_word_maps
-from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 
@@ -20,17 +18,6 @@ def photos(photographs) -> list[str]:
 
 def caption(model, processor, images, **options) -> list:
     return list(caption_images(model, processor, images, [str(image) for image in images], **options))
-
-
-def test_rows_get_the_captions_of_an_evaluation():
-    rows = load_data("scenes:size=30,test=9,seed=3", "test")
-    model, processor = tiny_captioner(visual_feature_size=10).eval(), tiny_processor()
-    expected = generate_captions(model, processor, rows, batch_size=4, num_beams=2)
-    names = map(str, rows["image_id"])
-    found = list(caption_images(model, processor, rows, names, batch_size=4, num_beams=2))
-    assert [answer.caption for answer in found] == expected
-    assert [answer.name for answer in found] == [str(image_id) for image_id in rows["image_id"]]
-    assert len(set(expected)) > 1
 
 
 def test_images_are_read_as_captions_are_asked_for(photos):
@@ -54,7 +41,7 @@ def test_figures_are_drawn_of_small_copies_and_each_image_is_read_once(monkeypat
         "hf_ngsan.tasks.captioning_generation.plot_word_maps",
         lambda *parts: drawn.append(parts) or plot_word_maps(*parts),
     )
-    monkeypatch.setattr(image_processing_captioning, "opened", lambda source: read.append(source) or opened(source))
+    monkeypatch.setattr(images, "opened", lambda source: read.append(source) or opened(source))
     paths = [str(big), photos[1]]
     found = caption(pixel_captioner(), pixel_processor(), paths, attention_folder=tmp_path / "maps")
     assert [answer.name for answer in found] == paths == read

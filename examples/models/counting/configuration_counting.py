@@ -3,7 +3,7 @@ from hf_ngsan.models.configuration_hub import HubConfig, strict
 
 @strict
 class CountingConfig(HubConfig):
-    """Sizes of a counter: dimension of a region's features, hidden units, and the largest count it can give."""
+    """Sizes of a counting model: dimension of a region's features, hidden units, and the largest count."""
 
     model_type = "counting"
     remote_classes = {

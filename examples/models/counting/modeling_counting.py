@@ -27,6 +27,6 @@ class CountingModel(HubPreTrainedModel):
         self.post_init()
 
     def forward(self, visual_features: torch.FloatTensor, attention_mask: torch.Tensor) -> CountingOutput:
-        """Takes features `(B, N, D)` and a mask `(B, N)`, 1 = real and 0 = padding."""
+        """Takes features `(B, N, D)` and a mask `(B, N)`, 1 = real, 0 = padding."""
         regions = torch.relu(self.embed(visual_features)) * attention_mask[..., None]
         return CountingOutput(logits=self.classify(regions.sum(1)))

@@ -20,12 +20,12 @@ from .modeling_counting import CountingModel
 
 @dataclass(frozen=True)
 class CountingTraining(TrainingSettings):
-    label_smoothing: float = setting(0.0, "share of the target spread over all counts", minimum=0.0, below=1.0)
+    label_smoothing: float = setting(0.0, "label smoothing over all counts", minimum=0.0, below=1.0)
 
 
 @dataclass(frozen=True)
 class CountingTrainingConfig(TrainingConfig):
-    """The sections of a training config: `model` and `data` as they are, the others with keys of this task."""
+    """Training config with the default sections `model` and `data`; the other sections have keys of this task."""
 
     training: CountingTraining = CountingTraining()
     evaluation: EvaluationSettings = EvaluationSettings(metric="accuracy")
@@ -81,7 +81,7 @@ class CountingTask(Task):
         data = self.config.data
         rows = load_data(data.spec, split)
         if "objects" not in rows.column_names:
-            raise DataError(f"{data.spec}, split {split}, does not name its objects; counting needs scenes.")
+            raise DataError(f"{data.spec}, split {split}, does not contain objects; counting needs scenes.")
         return rows.select(range(min(len(rows), data.limit or len(rows))))
 
     def build(self, rows: Dataset) -> tuple[CountingModel, None]:

@@ -2,4 +2,4 @@ from hf_ngsan.models.processing_captioning import CaptioningProcessor
 
 
 class GlanceProcessor(CaptioningProcessor):
-    """The processor of the glancing captioner."""
+    """Processor of the captioner Glance."""

@@ -17,7 +17,7 @@ class MatchingOutput(ModelOutput):
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Returns the masked maximum of states `(B, N, D)`, of length 1."""
+    """Returns the masked maximum of states `(B, N, D)`, normalized to length 1."""
     return normalize(states.masked_fill(mask[..., None] == 0, -torch.inf).amax(1), dim=-1)
 
 
@@ -38,7 +38,7 @@ class MatchingModel(HubPreTrainedModel):
         labels: torch.LongTensor,
         visual_boxes: torch.FloatTensor | None = None,
     ) -> MatchingOutput:
-        """Takes features `(B, N, D)`, a mask `(B, N)` and words `(B * C, T)`, -100 at padding; boxes are not used."""
+        """Takes features `(B, N, D)`, a mask `(B, N)` and words `(B * C, T)`, -100 at padding; ignores boxes."""
         words = self.words(labels.clamp(min=0))
         return MatchingOutput(
             image_embeds=pool(self.regions(visual_features), attention_mask),

@@ -2,4 +2,4 @@ from hf_ngsan.models.processing_captioning import CaptioningProcessor
 
 
 class MatchingProcessor(CaptioningProcessor):
-    """Pads regions and tokenizes captions, as that of the captioners does."""
+    """Pads regions and tokenizes captions, like the processor of captioners."""

@@ -12,13 +12,13 @@ from PIL import Image, UnidentifiedImageError
 from hf_ngsan.data import caption_features, load_data
 from hf_ngsan.data.images import IMAGE_FORMATS
 from hf_ngsan.data.images import files as decoding
-from hf_ngsan.models import image_processing_captioning
+from hf_ngsan.models import images
 from tests.models.test_load_image import encoded, photo
 from tests.tables import each_row
 
 
 def test_the_formats_are_those_of_image_processors():
-    assert IMAGE_FORMATS == image_processing_captioning.IMAGE_FORMATS
+    assert IMAGE_FORMATS == images.IMAGE_FORMATS
 
 
 @each_row("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM"])
