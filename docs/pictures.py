@@ -35,11 +35,9 @@ from hf_ngsan.demo.page import Sentence, copy_photographs, describe, load_captio
 from hf_ngsan.io.files import write_file_atomically
 from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.sharing.cards import history_of
 from hf_ngsan.tasks.captioning_analysis import captions_with_visualness
-from hf_ngsan.visualization import plot_geometric_bias, plot_training_curve, plot_visualness, plot_word_maps
-from hf_ngsan.visualization.figures import show_image
-from hf_ngsan.visualization.plots import ACCENT, INK, QUIET, new_figure
+from hf_ngsan.visualization import plot_geometric_bias, plot_visualness, plot_word_maps
+from hf_ngsan.visualization.figures import ACCENT, INK, QUIET, new_figure, show_image
 
 DOCS = Path(__file__).resolve().parent
 RUNS = Path("runs", "pictures")
@@ -205,13 +203,6 @@ def visualness() -> Figure:
     rows = load_data("scenes:size=1,validation=1,test=1,images=true", "test")
     [words] = captions_with_visualness(model, processor, rows, batch_size=1, num_beams=3, max_new_tokens=12)
     return plot_visualness(rows[0]["image"], words)
-
-
-@picture
-def training_curve() -> Figure:
-    """Loss and score of a captioner of synthetic scenes, epoch by epoch."""
-    run = trained("ngsan/scenes", "evaluation.every_epochs=1")
-    return plot_training_curve(history_of(run), "cider_d")
 
 
 @picture

@@ -28,7 +28,7 @@ from ..loading.models import find_model_folder, load_captioner, load_model, quie
 from ..models.images import load_image
 from ..tasks.captioning_generation import caption_batch, generate_captions
 from ..tasks.retrieval_search import embed_images, embed_texts
-from ..visualization.plots import data_url
+from ..visualization.figures import data_url
 
 NUM_SCENES = 100
 CHANCE = 0.5  # accuracy of relations without geometry: both answers to a prompt are equally likely

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from .configuration_captioning import CaptionerConfig
-from .configuration_hub import strict
+from .configuration_hub import CaptionerConfig, strict
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 

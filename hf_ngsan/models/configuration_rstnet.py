@@ -6,8 +6,15 @@ from typing import Any, Self
 
 from transformers.models.auto.configuration_auto import AutoConfig
 
-from .configuration_captioning import CaptionerConfig
-from .configuration_hub import HubConfig, PreTrainedConfig, SubConfigSpec, check_choice, lasting_name, strict
+from .configuration_hub import (
+    CaptionerConfig,
+    HubConfig,
+    PreTrainedConfig,
+    SubConfigSpec,
+    check_choice,
+    lasting_name,
+    strict,
+)
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 from .text_encoders import config_of_text_encoder, read_text_config
 

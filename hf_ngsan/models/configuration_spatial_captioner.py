@@ -2,8 +2,7 @@
 
 from dataclasses import field
 
-from .configuration_captioning import CaptionerConfig
-from .configuration_hub import PreTrainedConfig, strict
+from .configuration_hub import CaptionerConfig, PreTrainedConfig, strict
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 

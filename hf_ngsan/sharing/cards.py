@@ -36,13 +36,11 @@ from ..training.config import TrainingConfig, load_training_config, read_yaml
 from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG
 from ..training.task import Evaluation, Task
 
-TRAINING_CURVE = "training_curve.png"
 PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
 MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
 """Characters that could be markup, a table border or a link in Markdown."""
 MAX_VALUE = 1_000  # maximal characters of a value in a card
 EVALUATIONS = "evaluations.json"
-HISTORY = "history.jsonl"
 KEYS = re.compile(r",\s*(\w+)\s*=|^\s*(\w+)\s*=")  # the keys in a dataset spec, after the name of the reader
 PLACES = ("output_dir", "num_workers", "tracker")  # keys of a training config that describe only the machine
 
@@ -70,7 +68,6 @@ class CardFacts:
     evaluations: Sequence[RecordedEvaluation] = ()  # evaluations of exactly these weights
     other_seeds: Sequence[Sequence[RecordedEvaluation]] = ()  # evaluations of each model with another seed
     training_config: Mapping[str, Mapping] | None = None
-    history: Sequence[Mapping[str, Any]] = ()  # metrics of each epoch
     limits: str = ""  # Markdown
     sections: Mapping[str, str] = field(default_factory=dict)  # further Markdown by title
     license: str | None = None  # identifier on the Hub; None: the licence of the sources of the weights
@@ -148,8 +145,7 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
     """
     folder = Path(find_model_folder(model))
     refuse_files_elsewhere(folder)
-    run, config = run_of(folder), config_of(folder)
-    others = []
+    config, others = config_of(folder), []
     for other in other_runs:
         place = Path(find_model_folder(other))
         theirs = None if run_of(place) is None else config_of(place)
@@ -161,7 +157,6 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
         evaluations=tuple(evaluations_of(folder)),
         other_seeds=tuple(others),
         training_config=config,
-        history=() if run is None else history_of(run),
         **attributes,
     )
 
@@ -169,7 +164,7 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
 def refuse_files_elsewhere(folder: Path) -> None:
     """Refuses links out of an untrusted folder (except to code), and references to weights or models elsewhere."""
     run = run_of(folder)
-    run_files = [] if run is None else [folder, run / TRAINING_CONFIG, run / HISTORY]
+    run_files = [] if run is None else [folder, run / TRAINING_CONFIG]
     for root, paths in ((folder, folder.rglob("*") if folder.is_dir() else ()), (folder.parent, run_files)):
         for path in paths:
             is_code = path.suffix == ".py" and not path.is_dir()
@@ -220,12 +215,6 @@ def config_of_run(folder: Path) -> TrainingConfig | None:
         return None
     task = task_class(str(task_of(load_config(folder))))
     return load_training_config(run / TRAINING_CONFIG, (), lambda model: task.config_class)
-
-
-def history_of(run: Path) -> list[dict]:
-    """Returns an entry for each epoch of a run."""
-    file = run / HISTORY
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
 
 
 def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
@@ -374,7 +363,7 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
         needs_package=needs_the_package(folder),
         is_of_transformers=is_of_transformers(model),
         evaluations=[(evaluation, *over_seeds(evaluation, facts)) for evaluation in facts.evaluations],
-        training=training(model, facts, (folder / TRAINING_CURVE).is_file()),
+        training=training(model, facts),
         licence=licence and (licence.license_name or licence.license),
         sources=sources_of(model.config),
     )
@@ -431,7 +420,7 @@ def one_line(value: Any) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]} …"
 
 
-def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Iterator[str]:
+def training(model: PreTrainedModel, facts: CardFacts) -> Iterator[str]:
     """Yields paragraphs about the data, split, seed, settings and progress of the training."""
     if facts.training_config is None:
         yield "The training of this model is not recorded."
@@ -450,8 +439,6 @@ def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Itera
     task = task_of_model(model)
     if task is not None:
         yield from task.card_notes(facts.training_config)
-    if has_curve:
-        yield f"![Loss and score by epoch]({TRAINING_CURVE})"
 
 
 def usage(model: PreTrainedModel, place: str) -> str:

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from glob import glob
 from pathlib import Path
@@ -26,11 +26,8 @@ from ..io.packaged import check_licence
 from ..loading.hub import needs_the_package, save_for_hub
 from ..loading.models import ModelFolderError, find_model_folder, load_model
 from ..training.output_folder import TRAINING_CONFIG
-from ..visualization import MissingPlotsError, save_figure
-from ..visualization.plots import plot_training_curve
 from .cards import (
     CARD,
-    TRAINING_CURVE,
     CardFacts,
     collect_card_facts,
     weights_checksum,
@@ -198,14 +195,10 @@ def write_checkpoint(
 
 
 def write_facts(folder: Path, facts: CardFacts) -> None:
-    """Writes the files that the card links to: training config, training curve and evaluations."""
+    """Writes the files that the card links to: training config and evaluations."""
     if facts.training_config is not None:
         text = yaml.safe_dump(dict(facts.training_config), sort_keys=False)
         write_text_atomically(folder / TRAINING_CONFIG, text)
-    if facts.history:
-        score = (facts.training_config or {}).get("evaluation", {}).get("metric")
-        with suppress(MissingPlotsError):
-            save_figure(plot_training_curve(facts.history, score), folder / TRAINING_CURVE)
     if facts.evaluations:
         weights = weights_checksum(folder)  # the same weights may now be in other files
         write_evaluations(folder, [replace(evaluation, weights=weights) for evaluation in facts.evaluations])

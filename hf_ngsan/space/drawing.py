@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from ..data.scenes import BACKGROUND, PAINT, outline
-from ..visualization.plots import data_url
+from ..visualization.figures import data_url
 
 SHOWN_SIDE, MAP_SIDE = 768, 128
 """Longest sides, in pixels, of a photograph on the page and of attention maps, which the browser enlarges."""

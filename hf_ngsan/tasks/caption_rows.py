@@ -30,7 +30,7 @@ from ..models.modeling_vision import VisionModel
 from ..training.config import ConfigError
 from ..training.run import load_split, short_checksum
 from ..visualization import check_matplotlib, save_figure
-from ..visualization.plots import FIGURE_SIDE
+from ..visualization.figures import FIGURE_SIDE
 from .settings import AugmentationSettings, CaptionDataSettings
 
 logger = logging.getLogger(__name__)

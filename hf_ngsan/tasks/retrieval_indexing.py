@@ -71,16 +71,8 @@ def write_index(
     lock = FolderLock(place, ExtractionError(f"Another indexing is writing {place}; wait for it or choose another."))
     settings = (split, batch_size, images_per_shard, skip_errors, prune, num_workers, accelerator)
     work = Indexing(lock, encoder, name, images, *settings)
-
-    def begin() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
-        if backend is not None:
-            check_backend(backend)
-        if encoder.image_processor is None:
-            raise ExtractionError(f"{name} has no vision encoder and cannot embed images; it needs visual features.")
-        return work.begin()
-
     try:
-        index, missing, earlier = on_main_process(accelerator, begin)
+        index, missing, earlier = on_main_process(accelerator, lambda: work.begin(backend))
         work.write_shards(index, missing, earlier)
         accelerator.wait_for_everyone()
         return on_main_process(accelerator, lambda: work.publish(index, earlier, backend))
@@ -207,8 +199,12 @@ class Indexing:
         """Folder of a new index that will replace an existing one."""
         return self.lock.folder.with_name(f"{TEMPORARY_PREFIX}{self.lock.folder.name}.growing")
 
-    def begin(self) -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
+    def begin(self, backend: str | None) -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         """Locks the folder; returns the index to write, its missing shards, and the embeddings that it replaces."""
+        if backend is not None:
+            check_backend(backend)
+        if self.encoder.image_processor is None:
+            raise ExtractionError(f"{self.name} has no vision encoder and cannot embed images.")
         folder, images = self.lock.folder, self.images
         check_new_index(folder)
         if not folder.exists():

@@ -24,8 +24,8 @@ from ..models.images import load_image
 from ..retrieval import Hit, IndexFolder, IndexFolderError, search_current
 from ..training.batches import map_sharded, take
 from ..visualization import Match, explain_match, plot_contact_sheet, plot_match, save_figure
+from ..visualization.figures import FIGURE_SIDE
 from ..visualization.heads import explain_match_of_guest
-from ..visualization.plots import FIGURE_SIDE
 from .retrieval_indexing import ImageEncoder, write_index
 
 COLLECTION = 16  # number of images in each search of the calibration

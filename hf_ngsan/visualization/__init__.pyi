@@ -1,3 +1,5 @@
+from .figures import MissingPlotsError as MissingPlotsError
+from .figures import check_matplotlib as check_matplotlib
 from .figures import plot_contact_sheet as plot_contact_sheet
 from .figures import plot_counterfactual as plot_counterfactual
 from .figures import plot_frame_attention as plot_frame_attention
@@ -5,13 +7,10 @@ from .figures import plot_question as plot_question
 from .figures import plot_visual_words as plot_visual_words
 from .figures import plot_visualness as plot_visualness
 from .figures import plot_word_maps as plot_word_maps
+from .figures import save_figure as save_figure
 from .geometry import geometric_weights as geometric_weights
 from .geometry import plot_geometric_bias as plot_geometric_bias
 from .geometry import plot_geometric_weights as plot_geometric_weights
 from .heads import Match as Match
 from .heads import explain_match as explain_match
 from .heads import plot_match as plot_match
-from .plots import MissingPlotsError as MissingPlotsError
-from .plots import check_matplotlib as check_matplotlib
-from .plots import plot_training_curve as plot_training_curve
-from .plots import save_figure as save_figure

@@ -1,25 +1,32 @@
-"""Figures of images: attention boxes and maps of words, visualness, changed boxes, contact sheets."""
+"""Figures of images: attention boxes and maps of words, visualness, changed boxes, contact sheets; files of figures."""
 
 from __future__ import annotations
 
+import base64
+import io
 import itertools
 import math
+import os
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..io.files import write_file_atomically
 from ..io.messages import shortened
-from .plots import ACCENT, INK, QUIET, new_figure, panel_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
     from numpy.typing import ArrayLike
     from PIL.Image import Image
 
+INK, QUIET, ACCENT = "#1a1a1a", "#6b6b6b", "#c2410c"
+DOTS_PER_INCH = 150
+FIGURE_SIDE = 640  # longest side in pixels of images and maps in figures; a panel is about 300 pixels wide
 COLUMNS = 4
 PANEL_INCHES = 3.8
 SHEET_COLUMNS = 3
@@ -27,6 +34,50 @@ MAX_LABEL, MAX_TITLE = 28, 80  # maximal characters of a label and of the title 
 COLORS = "viridis"
 MAX_LINE, WIDTH = 42, 50
 """Maximal characters of a line of coloured words, and width of the panel in characters, including their frames."""
+
+
+class MissingPlotsError(ImportError):
+    """matplotlib is not installed; the message has the command for installing it."""
+
+
+def check_matplotlib() -> None:
+    """Raises a MissingPlotsError unless matplotlib can be imported."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise MissingPlotsError('Figures need matplotlib; install it with pip install "hf-ngsan[plots]".') from None
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Returns a figure of a size in inches, without pyplot, so that it does not have to be closed."""
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white")
+
+
+def panel_rows(figure: FigureBase, number: int, columns: int) -> list[Axes]:
+    """Returns panels of a figure (or of a part of it) in rows; the rest of the last row stays empty."""
+    panels = figure.subplots(math.ceil(number / columns), columns, squeeze=False).ravel()
+    for panel in panels[number:]:
+        panel.set_axis_off()
+    return panels[:number].tolist()
+
+
+def save_figure(figure: Figure, path: str | os.PathLike) -> Path:
+    """Writes a figure atomically, in the format of the file's suffix; missing parent folders are created."""
+    path = Path(path)
+    write_file_atomically(path, lambda file: figure.savefig(file, format=path.suffix.removeprefix(".") or None))
+    return path
+
+
+def data_url(image: Image, file_format: str, side: int | None = None, **options: Any) -> str:
+    """Returns an image, at most `side` pixels wide and high, as a data URL; `options` are those of `save`."""
+    shown, file = image.copy(), io.BytesIO()
+    if side is not None:
+        shown.thumbnail((side, side))
+    shown.save(file, file_format, **options)
+    return f"data:image/{file_format.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayLike) -> Figure:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .figures import draw_box, draw_labels, draw_weights, show_image, to_pixels
-from .plots import INK, new_figure, panel_rows
+from .figures import INK, draw_box, draw_labels, draw_weights, new_figure, panel_rows, show_image, to_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .figures import COLUMNS, show_map
-from .plots import INK, new_figure, panel_rows
+from .figures import COLUMNS, INK, new_figure, panel_rows, show_map
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,7 +22,7 @@ from tests.tables import each_row
 
 REPOSITORY = Path(__file__).parents[2]
 CODE = {
-    *["attention.py", "captioning.py", "configuration_captioning.py", "configuration_hub.py", "configuration_ngsan.py"],
+    *["attention.py", "captioning.py", "configuration_hub.py", "configuration_ngsan.py"],
     *["geometry.py", "modeling_base.py", "modeling_ngsan.py", "parts.py", "pipeline_image_to_text.py", "positions.py"],
     *["processing_captioning.py", "processing_ngsan.py"],
 }

@@ -10,7 +10,6 @@ from hf_ngsan.visualization import (
     MissingPlotsError,
     plot_contact_sheet,
     plot_question,
-    plot_training_curve,
     plot_visual_words,
     plot_visualness,
     plot_word_maps,
@@ -96,17 +95,8 @@ def test_the_extremes_of_a_table_of_words_are_shown(number, shown):
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([1 - n / 40 for n in shown])
 
 
-def test_a_training_curve_has_an_axis_for_a_score_that_was_computed():
-    history = [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": 1.5, "cider_d": 0.25}, {"epoch": 3, "loss": 1.25}]
-    figure = plot_training_curve(history, "cider_d")
-    points = [list(zip(*panel.lines[0].get_data(), strict=True)) for panel in figure.axes]
-    assert points == [[(1, 2.5), (2, 1.5), (3, 1.25)], [(2, 0.25)]]
-    assert [panel.get_ylabel() for panel in figure.axes] == ["loss", "cider_d"]
-    assert len(plot_training_curve(history[:1], "cider_d").axes) == len(plot_training_curve(history).axes) == 1
-
-
 def test_saved_figures_are_whole_and_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
-    figure = plot_training_curve([{"epoch": 1, "loss": 2.5}])
+    figure = plot_contact_sheet([SQUARE], ["a square"], "squares")
     for name in ("figure.png", "new/figure.pdf"):
         path = save_figure(figure, tmp_path / name)
         assert path.stat().st_size > 1000 and [file.name for file in path.parent.iterdir()] == [path.name]
@@ -125,4 +115,4 @@ def test_saved_figures_are_whole_and_a_failed_save_leaves_the_old_file(tmp_path,
 def test_a_missing_matplotlib_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingPlotsError, match=r"hf-ngsan\[plots\]"):
-        plot_training_curve([{"epoch": 1, "loss": 2.5}])
+        plot_contact_sheet([SQUARE], ["a square"], "squares")

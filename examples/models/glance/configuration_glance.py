@@ -1,5 +1,4 @@
-from hf_ngsan.models.configuration_captioning import CaptionerConfig
-from hf_ngsan.models.configuration_hub import strict
+from hf_ngsan.models.configuration_hub import CaptionerConfig, strict
 
 
 @strict
