@@ -14,11 +14,12 @@ packages: file, type, offset and shape, by graph and tensor.
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,9 +151,9 @@ def open_beside(name: str, graphs: Iterable[str], opens: Callable[[Path], Any]) 
 def open_graph(path: Path, num_threads: int | None = None) -> Graph:
     """Opens a graph on the CPU; like PyTorch, uses the number of threads in OMP_NUM_THREADS."""
     threads, places = os.environ.get("OMP_NUM_THREADS", ""), read_json_or_none(path.with_name(WEIGHTS)) or {}
-    weights = {}
+    weights, content = {}, cache(lambda file: np.memmap(place_of(path.parents[1], file), mode="r"))
     for tensor, (file, dtype, offset, shape) in places.get(path.name, {}).items():
-        stored = np.memmap(place_of(path.parents[1], file), dtype, "r", offset, tuple(shape))
+        stored = np.frombuffer(content(file), dtype, math.prod(shape), offset).reshape(shape)
         weights[tensor] = np.require(stored, requirements="A")
     opens = partial(load_graph, path, int(threads) if threads.isdigit() else None, ["CPUExecutionProvider"])
     if path.name != TEXT:
