@@ -259,12 +259,11 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, recorded: Mapp
     vision = model.config.vision_config
     if not vision.save_frozen_weights and not is_packaged(vision.pretrained):
         raise UnexportableError(f"Weights of the vision encoder are not in this folder but in {vision.pretrained}.")
-    is_captioner = not isinstance(recorded, str)
-    if is_captioner and word_settings(tokenizer)["vocabulary"] is None:
+    if not isinstance(recorded, str) and word_settings(tokenizer)["vocabulary"] is None:
         raise UnexportableError("Its vocabulary has subwords; give another folder with --output.")
 
     def write(target: Path) -> None:
-        if is_captioner:
+        if not isinstance(recorded, str):
             write_captioner_graphs(model, processor, target, recorded)
         else:
             plain = Tokenizer.from_file(str(folder / "tokenizer.json"))

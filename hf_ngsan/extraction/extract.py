@@ -50,7 +50,7 @@ class FeatureFolder(ShardFolder):
 
 def extract_features(
     model: Any,
-    image_processor: Callable[..., Mapping[str, Any]],
+    image_processor: Any,
     images: ImageList | str | os.PathLike,
     output: str | os.PathLike,
     *,
@@ -72,7 +72,7 @@ def extract_features(
 
     Args:
         model: a [`VisionModel`], or the graph of one, which works in one process without torch.
-        image_processor: its image processor.
+        image_processor: its image processor, or that of the graph.
         images: result of [`list_images`], or its source: a folder or COCO file.
         output: a new or empty folder, or one of an earlier extraction with the same model and preprocessing.
         name: name of the model, for the metadata and messages.

@@ -77,7 +77,7 @@ class CaptioningImageProcessor(PilBackend):
             return super()._prepare_image_like_inputs(images, **settings)
         return load_images(images, copies=False)
 
-    def resize(self, image: Any, size: SizeDict, resample: Any = None, **kwargs: Any) -> Any:
+    def resize(self, image: Any, size: SizeDict, resample: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         """Resizes an image of Pillow, which is quicker than an array, if the size is a height and a width."""
         if isinstance(image, Image.Image) and size.height and size.width and isinstance(resample, int):
             return image.resize((size.width, size.height), resample)

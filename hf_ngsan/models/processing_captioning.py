@@ -101,12 +101,13 @@ class CaptioningProcessor(ProcessorMixin):
         if boxes is not None and (images is None or visual_boxes is not None):
             raise ValueError("boxes are in pixels of images: pass them with images, and without visual_boxes.")
         kwargs.setdefault("return_tensors", "pt")
-        text, captions = ([value] if isinstance(value, str) else value for value in (text, captions))
+        text = [text] if isinstance(text, str) else text
+        captions = [captions] if isinstance(captions, str) else captions
         images = None if images is None else self.read_images(images)
         if boxes is not None:
             boxes = as_arrays(boxes, "boxes", may_be_empty=True)
             pairs = enumerate(zip(boxes, images, strict=False))
-            visual_boxes = [boxes_in_shares(rows, *image.size, f"image {place}") for place, (rows, image) in pairs]
+            visual_boxes = [boxes_in_shares(rows, im.width, im.height, f"image {place}") for place, (rows, im) in pairs]
         if images is not None and visual_boxes is not None:
             check_whole_images(self.image_processor, {**kwargs, **kwargs.get("images_kwargs", {})})
         data: dict[str, Any] = pad_visual_inputs(visual_features, visual_boxes)
