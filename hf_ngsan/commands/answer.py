@@ -47,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
 
     model, processor = arguments.load_on_device(options.model, "visual_question_answering")
     questions, names = inputs_of(options, model, processor)
-    given = {"attention_folder": options.save_attention, "on_error": "skip"}
-    given |= arguments.pick(options, "top_k", "batch_size")
-    results = answer_questions(model, processor, questions, names, **given)
+    more = {"attention_folder": options.save_attention, "on_error": "skip"}
+    more |= arguments.pick(options, "top_k", "batch_size")
+    results = answer_questions(model, processor, questions, names, **more)
     written, skipped, number = [], 0, 0
     for name, answers, error in results:
         number += 1

@@ -140,8 +140,8 @@ def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the arguments of `generate()` from a command line; those of --generate take precedence."""
-    given = pick(options, "num_beams", "max_new_tokens")
-    return {name: value for name, value in given.items() if value is not None} | dict(options.generate or ())
+    chosen = pick(options, "num_beams", "max_new_tokens")
+    return {name: value for name, value in chosen.items() if value is not None} | dict(options.generate or ())
 
 
 def may_use_graphs(options: argparse.Namespace, number: int) -> bool:
@@ -163,14 +163,14 @@ def load_on_device(name: str, task: str | None = None, engine: str | None = None
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str | None] = ()) -> None:
     """Raises an error early for output files that cannot be written or would replace an input."""
-    given = {option: path for option, path in outputs.items() if path}
-    for option, path in given.items():
+    places = {option: path for option, path in outputs.items() if path}
+    for option, path in places.items():
         if os.path.isdir(path):
             raise IsADirectoryError(f"{option} {path} is a folder; name a file, such as captions.json.")
         check_place(Path(path))
         check_replaces_none([path], f"{option} {path}", inputs)
-    if len(set(map(os.path.realpath, given.values()))) < len(given):
-        raise ValueError(f"{' and '.join(given)} name the same file; give different files.")
+    if len(set(map(os.path.realpath, places.values()))) < len(places):
+        raise ValueError(f"{' and '.join(places)} name the same file; give different files.")
 
 
 def check_figures(option: str, folder: str | None, inputs: Iterable[str | None]) -> None:
@@ -191,10 +191,10 @@ def check_replaces_none(paths: Iterable[str], option: str, inputs: Iterable[str 
     from ..data.readers import find_reader, parse_spec
 
     files = {Path(os.path.realpath(path)) for path in paths if os.path.isfile(path)}
-    for given in inputs if files else ():
-        places: list[Any] = [given]
-        if given is not None and ":" in given and "://" not in given and not os.path.exists(given):
-            source, values = parse_spec(given, find_reader(given))
+    for name in inputs if files else ():
+        places: list[Any] = [name]
+        if name is not None and ":" in name and "://" not in name and not os.path.exists(name):
+            source, values = parse_spec(name, find_reader(name))
             places = [source, *map(str, values.values())]
         for place in filter(None, places):
             if any(file.is_relative_to(os.path.realpath(place)) for file in files):

@@ -69,8 +69,8 @@ def calibrate_captioner(options: argparse.Namespace) -> Any:
         [rows_for(captioner, processor, load_rows(data, split, limit=options.limit), data) for data in options.data]
         for split in (options.split, options.train_split)
     )
-    given = pick(options, "data", "split", "num_beams", "batch_size")
-    return calibrate(captioner, processor, options.dual_encoder, rows, training_rows, **given)
+    arguments = pick(options, "data", "split", "num_beams", "batch_size")
+    return calibrate(captioner, processor, options.dual_encoder, rows, training_rows, **arguments)
 
 
 def calibrate_dual_encoder(options: argparse.Namespace) -> Any:

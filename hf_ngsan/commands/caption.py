@@ -126,22 +126,22 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
     model, processor = load_captioners(models)
     if hasattr(processor, "unknown_words") and (unknown := processor.unknown_words(options.text or "")):
         raise ValueError(f"--text has words outside of the captioner's vocabulary: {', '.join(map(repr, unknown))}.")
-    own: Any = model.generation_config
-    given: dict[str, Any] = checked_generation(arguments.generation_arguments(options), own, several=True)
-    given |= {"text": options.text, "return_scores": options.json or options.scores}
+    defaults: Any = model.generation_config
+    settings: dict[str, Any] = checked_generation(arguments.generation_arguments(options), defaults, several=True)
+    settings |= {"text": options.text, "return_scores": options.json or options.scores}
     if is_calibrated(model) and (options.scores or is_judged(models)):
-        given["return_confidence"] = True
+        settings["return_confidence"] = True
     elif options.scores:
         print_uncalibrated(models[0])
     images, names = (paths, paths) if paths else rows_of_dataset(options, model, processor)
     if options.boxes is not None:
         images = with_boxes(options, paths, model.config)
     if options.rerank_with is not None:
-        beams = given.setdefault("num_beams", own.num_beams or 1)
+        beams = settings.setdefault("num_beams", defaults.num_beams or 1)
         if beams < 2:
             raise ValueError("--rerank-with needs several beams; set --num-beams.")
         reranker = Reranker(*arguments.load_on_device(options.rerank_with, "retrieval"))
-        given |= {"reranker": reranker, "num_return_sequences": beams}
+        settings |= {"reranker": reranker, "num_return_sequences": beams}
     use_engine(model.to(make_accelerator().device), processor, options.engine)
     return caption_images(
         model,
@@ -151,7 +151,7 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
         attention_folder=options.save_attention,
         on_error="skip",
         batch_size=options.batch_size,
-        **given,
+        **settings,
     )
 
 
@@ -214,25 +214,25 @@ def write(options: argparse.Namespace, captioned: Iterable[Any]) -> int:
     return 2 if errors and len(errors) == number else 0
 
 
-def text_line(found: Any, with_scores: bool) -> str:
+def text_line(image: Any, with_scores: bool) -> str:
     """Returns the columns of a caption: name, caption and, with `with_scores`, its score, confidence and a warning."""
-    columns = [printable(found.name), found.caption or ""]
-    if with_scores and found.score is not None:
-        columns.append(f"{found.score:.3f}")
-        if found.confidence is not None:
-            columns.append(f"{found.confidence:.2f}")
-        if found.unlike_training:
+    columns = [printable(image.name), image.caption or ""]
+    if with_scores and image.score is not None:
+        columns.append(f"{image.score:.3f}")
+        if image.confidence is not None:
+            columns.append(f"{image.confidence:.2f}")
+        if image.unlike_training:
             columns.append("unlike the training images")
     return "\t".join(columns)
 
 
-def json_line(found: Any, with_confidence: bool) -> str:
+def json_line(image: Any, with_confidence: bool) -> str:
     """Returns a JSON object with a caption and, if requested, its confidence, or with why its image was skipped."""
-    if found.error is not None:
-        return arguments.json_of({"image": found.name, "error": found.error})
-    record = {"image": found.name, "caption": found.caption, "score": found.score, "words": found.words}
-    if with_confidence and found.confidence is not None:
-        record |= {"confidence": found.confidence, "unlike_training": found.unlike_training}
-    if found.figure is not None:
-        record["attention"] = found.figure
+    if image.error is not None:
+        return arguments.json_of({"image": image.name, "error": image.error})
+    record = {"image": image.name, "caption": image.caption, "score": image.score, "words": image.words}
+    if with_confidence and image.confidence is not None:
+        record |= {"confidence": image.confidence, "unlike_training": image.unlike_training}
+    if image.figure is not None:
+        record["attention"] = image.figure
     return arguments.json_of(record)

@@ -74,10 +74,10 @@ def run(options: argparse.Namespace) -> None:
     from ..sharing import record
     from ..tasks import evaluate
 
-    given = task_options(options)
-    given |= dict(given.pop("generate", ()))
+    arguments = task_options(options)
+    arguments |= dict(arguments.pop("generate", ()))
     dataset = pick(options, "data", "split")
-    evaluation = evaluate(options.model, **dataset, **pick(options, "limit", "batch_size", "engine"), **given)
+    evaluation = evaluate(options.model, **dataset, **pick(options, "limit", "batch_size", "engine"), **arguments)
     if os.environ.get("RANK", "0") == "0":
         if options.output:
             evaluation.save(options.output)

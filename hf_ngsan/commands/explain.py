@@ -89,12 +89,12 @@ def draw_geometric_bias(options: argparse.Namespace) -> None:
 
     model, processor = arguments.load_on_device(options.model, "captioning")
     image = load_image(options.image)
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     if options.boxes is not None:
         [boxes], _ = boxes_of_images(options.boxes, [(None, options.image)], model.config.vision_config)
         boxes = boxes.fitted(*image.size, options.image)
-        given = {"boxes": boxes.corners * np.tile(image.size, 2), "names": boxes.labels}
-    figure = plot_geometric_bias(model, processor, image, options.region, **given)
+        inputs = {"boxes": boxes.corners * np.tile(image.size, 2), "names": boxes.labels}
+    figure = plot_geometric_bias(model, processor, image, options.region, **inputs)
     save_figure(figure, options.figure)
 
 

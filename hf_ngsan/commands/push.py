@@ -39,8 +39,8 @@ def run(options: argparse.Namespace) -> None:
     check_licence(options.license, options.license_name)
     from ..sharing import push
 
-    given = pick(options, "runs", "license", "license_name", "overwrite")
-    commit = push(options.model, options.repo_id, folder, private=options.private or None, **given)
+    arguments = pick(options, "runs", "license", "license_name", "overwrite")
+    commit = push(options.model, options.repo_id, folder, private=options.private or None, **arguments)
     if commit is not None:
         print(f"{options.repo_id} was uploaded: {commit.commit_url}")
     elif folder is not None:

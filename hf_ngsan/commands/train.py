@@ -83,8 +83,8 @@ def check_keys(config: str, overrides: Sequence[str]) -> None:
         for section, kind in task.sections().items():
             known.setdefault(section, set()).update(field.name for field in dataclasses.fields(kind))
     path = find_config(config)
-    given = [(section, key) for section, keys in read_with_base(path).items() for key in keys]
-    for section, key in given + [parse_override(text)[:2] for text in overrides]:
+    keys_of_file = [(section, key) for section, keys in read_with_base(path).items() for key in keys]
+    for section, key in keys_of_file + [parse_override(text)[:2] for text in overrides]:
         if section not in known:
             raise ConfigError(f"{path}: unknown section {section!r}{suggestion(section, known)}")
         if known[section] and key not in known[section]:

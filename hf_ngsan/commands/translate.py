@@ -45,9 +45,9 @@ def run(options: argparse.Namespace) -> int:
     with arguments.written_lines(options.output) as write:
         while lines := list(islice(numbered, options.batch_size)):
             translated: dict[int, tuple[str, Any]] = {number: ("", None) for number, _ in lines}
-            given = {number: line for number, line in lines if line.strip()}
-            empty += len(lines) - len(given)
-            lengths = dict(zip(given, count_tokens(tokenizer, list(given.values())).tolist(), strict=True))
+            filled = {number: line for number, line in lines if line.strip()}
+            empty += len(lines) - len(filled)
+            lengths = dict(zip(filled, count_tokens(tokenizer, list(filled.values())).tolist(), strict=True))
             too_long = [number for number, length in lengths.items() if length > longest]
             if too_long and not options.skip_errors:
                 raise ValueError(
@@ -55,11 +55,11 @@ def run(options: argparse.Namespace) -> int:
                     "Shorten the line, or leave such lines empty with --skip-errors."
                 )
             skipped += too_long
-            given = {number: line for number, line in given.items() if number not in too_long}
-            if given:
-                texts = list(given.values())
-                found = translate_batch(model, tokenizer, texts, scores=options.json, **generation)
-                translated |= dict(zip(given, found, strict=True))
+            filled = {number: line for number, line in filled.items() if number not in too_long}
+            if filled:
+                texts = list(filled.values())
+                translations = translate_batch(model, tokenizer, texts, scores=options.json, **generation)
+                translated |= dict(zip(filled, translations, strict=True))
             for number, line in lines:
                 text, scores = translated[number]
                 score, words = (None, []) if scores is None else scores

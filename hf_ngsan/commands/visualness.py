@@ -34,8 +34,8 @@ def run(options: argparse.Namespace) -> None:
     model, processor = arguments.load_on_device(options.model, "captioning")
     loaded = load_rows(options.data, options.split, with_captions=False, limit=options.limit)
     rows = rows_for(model, processor, loaded, options.data)
-    given = checked_generation(arguments.generation_arguments(options), model.generation_config)
-    captions = captions_with_visualness(model, processor, rows, batch_size=options.batch_size, **given)
+    settings = checked_generation(arguments.generation_arguments(options), model.generation_config)
+    captions = captions_with_visualness(model, processor, rows, batch_size=options.batch_size, **settings)
     table = [entry for entry in table_of_words(captions) if entry.occurrences >= options.min_count]
     print("word\tvisualness\tcount\tstd")
     for word, mean, count, std in table:

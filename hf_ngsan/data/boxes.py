@@ -102,10 +102,10 @@ def boxes_of_images(
     Raises:
         DataError: the file cannot be read, no image matches, a match is ambiguous, or a box has no area.
     """
-    found = read_boxes(path)
-    own = match_boxes(found, images, path)
+    detections = read_boxes(path)
+    matched = match_boxes(detections, images, path)
     notes, faults, chosen = [], [], []
-    for image, boxes in zip(images, own, strict=True):
+    for image, boxes in zip(images, matched, strict=True):
         have_area = boxes.have_area(math.inf, math.inf)
         faults += [f"{image[1]} {corners.tolist()}" for corners in boxes.corners[~have_area]]
         chosen.append(boxes.only(have_area).surest(settings))
@@ -114,8 +114,8 @@ def boxes_of_images(
         if not skip_errors:
             raise DataError(f"{told} (--skip-errors leaves them out).")
         notes.append(f"{told}; they were left out.")
-    used = set(map(id, own))
-    if unused := [boxes.name or boxes.image_id for boxes in found if id(boxes) not in used]:
+    used = set(map(id, matched))
+    if unused := [boxes.name or boxes.image_id for boxes in detections if id(boxes) not in used]:
         notes.append(f"{path} also has boxes of {len(unused)} other images: {listing(unused)}.")
     if bare := [image[1] for image, boxes in zip(images, chosen, strict=True) if not len(boxes.corners)]:
         notes.append(f"{len(bare)} images have no box in {path}; the whole image is used: {listing(bare)}.")
@@ -137,8 +137,8 @@ def match_boxes(found: Sequence[ImageBoxes], images: Sequence[tuple], path: str 
             if are_places and (other := by_key.keys() - counts.keys()):  # such as ids counted from 1
                 raise DataError(f"{path}: {listing(sorted(other))} are not ids of images; these are counted from 0.")
             return [by_key[name][0] if name in matched else NO_BOXES for name in wanted]
-    theirs, names = listing([boxes.name or boxes.image_id for boxes in found]), listing([image[1] for image in images])
-    raise DataError(f"{path} has no boxes of the images {names}; its images are {theirs or 'none'}.")
+    sources, names = listing([boxes.name or boxes.image_id for boxes in found]), listing([image[1] for image in images])
+    raise DataError(f"{path} has no boxes of the images {names}; its images are {sources or 'none'}.")
 
 
 def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
@@ -172,12 +172,12 @@ def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
         if not math.isfinite(sum(corners) + score):
             raise DataError(f"{where}: {values!r:.80} are not the four numbers of a box with an optional score.")
         by_image[image].append((corners, score, label))
-    found = [
+    of_images = [
         ImageBoxes.of(*zip(*rows_of_image, strict=True), size, name if isinstance(name, str) else None, image_id)
         for (name, image_id, size), rows_of_image in by_image.items()
     ]
-    are_shares = max((boxes.corners.max() for boxes in found), default=0) <= 2
-    return [replace(boxes, size=SHARES) if are_shares else boxes for boxes in found]
+    are_shares = max((boxes.corners.max() for boxes in of_images), default=0) <= 2
+    return [replace(boxes, size=SHARES) if are_shares else boxes for boxes in of_images]
 
 
 Row = tuple[tuple[Any, Any, tuple[int, int] | None], str, list, str, float | None]

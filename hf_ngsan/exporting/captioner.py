@@ -74,16 +74,16 @@ class Captioner:
         """Returns the inputs of the encoder; see [`caption`] for the arguments."""
         if images is not None and "pixel_values" in self.inputs:
             arrays["pixel_values"] = np.stack([pixels_of(image, self.settings["image"]) for image in images])
-        given = {name: array for name, array in arrays.items() if name in self.inputs and array is not None}
-        if "attention_mask" not in given and "visual_features" in given:
-            given["attention_mask"] = [np.ones(len(rows)) for rows in given["visual_features"]]
-        if self.settings["square_grids"] and "visual_boxes" not in given and "visual_features" in given:
-            given["visual_boxes"] = [square_grid(len(rows)) for rows in given["visual_features"]]
-        missing = [name for name in self.inputs if name not in given]
+        inputs = {name: array for name, array in arrays.items() if name in self.inputs and array is not None}
+        if "attention_mask" not in inputs and "visual_features" in inputs:
+            inputs["attention_mask"] = [np.ones(len(rows)) for rows in inputs["visual_features"]]
+        if self.settings["square_grids"] and "visual_boxes" not in inputs and "visual_features" in inputs:
+            inputs["visual_boxes"] = [square_grid(len(rows)) for rows in inputs["visual_features"]]
+        missing = [name for name in self.inputs if name not in inputs]
         if missing:
             raise ValueError(f"This captioner needs {' and '.join(missing)} for every image.")
         return {
-            name: padded(rows, np.int64 if name == "attention_mask" else np.float32) for name, rows in given.items()
+            name: padded(rows, np.int64 if name == "attention_mask" else np.float32) for name, rows in inputs.items()
         }
 
     def generate(

@@ -83,26 +83,26 @@ def write_captioner_graphs(
 
 def decoding_settings(model: PreTrainedModel) -> dict[str, Any]:
     """Returns the settings of `generate()` for `captioner.json`."""
-    given: Any = model.generation_config
+    settings: Any = model.generation_config
     config: Any = model.config
-    changed = {name for name, value in given.to_diff_dict().items() if value is not None}
+    changed = {name for name, value in settings.to_diff_dict().items() if value is not None}
     unknown = sorted(name for name in changed.difference(SEARCHED) if not name.startswith(WITHOUT_EFFECT))
     if unknown:
         raise UnexportableError(
             f"generation_config.json sets {unknown[0]}, which exported captioners do not support; remove it there."
         )
     names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
-    start, ends, padding = (getattr(config if getattr(given, name) is None else given, name) for name in names)
+    start, ends, padding = (getattr(config if getattr(settings, name) is None else settings, name) for name in names)
     return {
         "decoder_start_token_id": start,
         "eos_token_ids": [ends] if isinstance(ends, int) else list(ends),
         "pad_token_id": padding,
-        "num_beams": given.num_beams or 1,
-        "max_new_tokens": given.max_new_tokens or (given.max_length or 20) - 1,
+        "num_beams": settings.num_beams or 1,
+        "max_new_tokens": settings.max_new_tokens or (settings.max_length or 20) - 1,
         "most_tokens": config.max_position_embeddings if getattr(config, "position_embedding", "") == "table" else None,
-        "length_penalty": 1.0 if given.length_penalty is None else given.length_penalty,
-        "early_stopping": bool(given.early_stopping) if given.early_stopping != "never" else "never",
-        "suppress_tokens": list(given.suppress_tokens or []),
+        "length_penalty": 1.0 if settings.length_penalty is None else settings.length_penalty,
+        "early_stopping": bool(settings.early_stopping) if settings.early_stopping != "never" else "never",
+        "suppress_tokens": list(settings.suppress_tokens or []),
         "finished_beams": getattr(config, "finished_beams", "aside"),
     }
 
@@ -121,20 +121,20 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
     vision: Any = model.config.vision_config
     if vision is None:
         return None
-    own = processor.image_processor
+    image_processor = processor.image_processor
     settings = {
-        "height": own.size.get("height"),
-        "width": own.size.get("width"),
-        "resample": int(own.resample),
-        "rescale_factor": float(own.rescale_factor),
-        "flip_channel_order": bool(getattr(own, "do_flip_channel_order", False)),
-        "mean": list(own.image_mean),
-        "std": list(own.image_std),
+        "height": image_processor.size.get("height"),
+        "width": image_processor.size.get("width"),
+        "resample": int(image_processor.resample),
+        "rescale_factor": float(image_processor.rescale_factor),
+        "flip_channel_order": bool(getattr(image_processor, "do_flip_channel_order", False)),
+        "mean": list(image_processor.image_mean),
+        "std": list(image_processor.image_std),
     }
     if vision.kind == "grid" and settings["height"] and settings["width"]:
         picture = pictures(1)[0]
-        wanted, found = own(picture, return_tensors="np")["pixel_values"][0], pixels_of(picture, settings)
-        if wanted.shape == found.shape and np.allclose(found, wanted, atol=1e-5):
+        wanted, pixels = image_processor(picture, return_tensors="np")["pixel_values"][0], pixels_of(picture, settings)
+        if wanted.shape == pixels.shape and np.allclose(pixels, wanted, atol=1e-5):
             return settings
     raise UnexportableError(
         f"Exported captioners need a grid of an image that is resized to a fixed size and normalized. This one has "
@@ -153,16 +153,16 @@ def compare(
     """
     others, difference = dict.fromkeys(beams, 0), 0.0
     for start in range(0, len(rows), batch_size):
-        given = visual_arguments([rows[index] for index in range(start, min(start + batch_size, len(rows)))])
-        batch, encoded = processor(**given), exported.encode(exported.prepare(**given))
+        inputs = visual_arguments([rows[index] for index in range(start, min(start + batch_size, len(rows)))])
+        batch, encoded = processor(**inputs), exported.encode(exported.prepare(**inputs))
         for width in beams:
             expected = processor.batch_decode(model.generate(**batch, num_beams=width), skip_special_tokens=True)
             captions = exported.words.decode(exported.generate(encoded, num_beams=width))
             others[width] += sum(map(operator.ne, captions, expected))
         output = model.generate(**batch, num_beams=1, return_dict_in_generate=True, output_logits=True)
         wanted = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
-        found = exported.log_probabilities(encoded, output.sequences[:, :-1].numpy())
-        difference = float(np.maximum(difference, np.abs(found - wanted).max()))  # propagates NaN
+        exported_scores = exported.log_probabilities(encoded, output.sequences[:, :-1].numpy())
+        difference = float(np.maximum(difference, np.abs(exported_scores - wanted).max()))  # propagates NaN
     return others, difference
 
 

@@ -110,14 +110,14 @@ def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | Non
 def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns inputs for tracing [`decode`]."""
     config: Any = captioner.config
-    given = {"input_ids": torch.full((IMAGES, CAPTIONS), config.decoder_start_token_id)}
+    inputs = {"input_ids": torch.full((IMAGES, CAPTIONS), config.decoder_start_token_id)}
     encoded = encode(captioner, **encoder_inputs)
-    given |= {name: states for name, states in encoded.items() if name.startswith("visual_")}
+    inputs |= {name: states for name, states in encoded.items() if name.startswith("visual_")}
     if "attention_mask" in encoder_inputs:
-        given["attention_mask"] = encoder_inputs["attention_mask"]
-    first = decode(captioner, **given)
+        inputs["attention_mask"] = encoder_inputs["attention_mask"]
+    first = decode(captioner, **inputs)
     del first["log_probabilities"]
-    return given | {f"past_{name}": states.repeat(1, 1, 1, WORDS, 1) for name, states in first.items()}
+    return inputs | {f"past_{name}": states.repeat(1, 1, 1, WORDS, 1) for name, states in first.items()}
 
 
 class UnexportableError(ValueError):

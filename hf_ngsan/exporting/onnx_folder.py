@@ -64,8 +64,8 @@ class TextGraph:
         length = self.settings["longest_text"] if self.settings["fixed_length"] else len(ids)
         input_ids = np.full((1, length), self.settings["pad_token_id"], dtype=np.int64)
         input_ids[0, : len(ids)] = ids
-        given = {"input_ids": input_ids, "attention_mask": (np.arange(length) < len(ids)).astype(np.int64)[None]}
-        return self.graph({name: given[name] for name in self.settings["inputs"]})
+        inputs = {"input_ids": input_ids, "attention_mask": (np.arange(length) < len(ids)).astype(np.int64)[None]}
+        return self.graph({name: inputs[name] for name in self.settings["inputs"]})
 
 
 class GraphImages:

@@ -159,13 +159,13 @@ def extract_features(
 
     try:
         chunks, description, num_before = on_main_process(accelerator, plan)
-        own = chunks[accelerator.process_index :: accelerator.num_processes]
-        batches = [batch for chunk in own for batch in chunk.batches]
+        share = chunks[accelerator.process_index :: accelerator.num_processes]
+        batches = [batch for chunk in share for batch in chunk.batches]
         prepared = load_batches(images, batches, image_processor, num_workers, accelerator, "extracting", change)
         if not isinstance(model, VisionGraph):
             model = model.eval().to(accelerator.device)
         columns, image_list = columns_of(description), images.checksum(split)
-        for chunk in own:
+        for chunk in share:
             shard = ShardWriter(folder, columns, chunk.generation, chunk.number, image_list)
             unread: list[dict] = []
             stamps: dict[str, FileStamp] = {}
@@ -240,8 +240,8 @@ def boxes_of_batch(
     """Returns the boxes of the images of a batch, from their file or a detector; None without either."""
     boxes = [images.boxes[place] for place in batch.positions if images.boxes]
     if detector is not None and batch.positions:
-        found = detector([images.read(place)[0] for place in batch.positions])
-        triples = [*zip(*found, strict=True)] if isinstance(found, tuple) else found
+        detections = detector([images.read(place)[0] for place in batch.positions])
+        triples = [*zip(*detections, strict=True)] if isinstance(detections, tuple) else detections
         boxes = [ImageBoxes.of(*triple).surest(settings) for triple in triples]
         if len(boxes) != len(batch.positions):
             raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not {len(batch.positions)}.")
@@ -354,9 +354,9 @@ def plan_chunks(
     """Returns the chunks of images that have no features in a folder with these records and rows."""
     image_list = images.checksum(split)
     next_generation = max((record.generation for record in records), default=-1) + 1
-    own = [record for record in records if record.image_list == image_list]
-    generation = min((record.generation for record in own), default=next_generation)
-    done = {record.chunk for record in own if record.generation == generation}
+    current = [record for record in records if record.image_list == image_list]
+    generation = min((record.generation for record in current), default=next_generation)
+    done = {record.chunk for record in current if record.generation == generation}
     chunks = []
     for number, start in enumerate(range(0, len(images), images_per_shard)):
         end = min(start + images_per_shard, len(images))

@@ -260,9 +260,9 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
     if folder is None:
         candidates = (file.parent, file.parent / "images")
         folder = next((place for _, name, _ in images for place in candidates if (place / name).is_file()), None)
-    own = OwnFiles(folder or file.parent)
+    files = OwnFiles(folder or file.parent)
     for image in images:  # the file is untrusted
-        own.find(image.file_name, str(file))
+        files.find(image.file_name, str(file))
     if folder is None or not folder.is_dir():
         raise ExtractionError(f"The images of {file} are not in {folder or file.parent}; give their --image-folder.")
     listed = tuple(image for image in images if image.captions != ())
@@ -322,12 +322,12 @@ def prepare_batch(
         of_each = [pictures[position] if images.of_clips else [pictures[position]] for position in some]
         if not some:
             return {}
-        found = image_processor(images=[image for of_one in of_each for image in of_one], return_tensors="pt")
+        outputs = image_processor(images=[image for of_one in of_each for image in of_one], return_tensors="pt")
         if not images.of_clips:
-            return dict(found)
+            return dict(outputs)
         from ..models.processing_captioning import pad_clips
 
-        return pad_clips(found["pixel_values"].split([*map(len, of_each)]))
+        return pad_clips(outputs["pixel_values"].split([*map(len, of_each)]))
 
     def readable(work: Callable[[int], Any], some: Iterable[int]) -> list[int]:
         """Returns the positions for which `work` succeeds; the other images are recorded as unreadable."""

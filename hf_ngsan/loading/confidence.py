@@ -21,10 +21,10 @@ class Confidence:
     """
 
     def __init__(self, captioner: str | Path, device: torch.device | str = "cpu") -> None:
-        found = read_calibration(captioner)
-        if found is None:
+        calibration = read_calibration(captioner)
+        if calibration is None:
             raise ModelFolderError(f"{captioner} has no calibration ({CONFIDENCE}); run hf-ngsan calibrate on it.")
-        self.captioner, self.calibration, self.device = captioner, found, device
+        self.captioner, self.calibration, self.device = captioner, calibration, device
 
     @cached_property
     def encoder(self) -> DualEncoder:

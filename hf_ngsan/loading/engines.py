@@ -120,14 +120,14 @@ class BackboneInEngine:
         return BackboneOutput(feature_maps=joined)
 
     def maps(self, pixel_values: torch.Tensor) -> list[torch.Tensor]:
-        found = self.graph({"pixel_values": pixel_values.contiguous().numpy()})
-        return [torch.from_numpy(array) for array in found.values()]
+        outputs = self.graph({"pixel_values": pixel_values.contiguous().numpy()})
+        return [torch.from_numpy(array) for array in outputs.values()]
 
     def compare(self, image: torch.Tensor) -> None:
         """Keeps using the graph only if its feature maps are equal to those of PyTorch."""
         differences = [
-            (found - wanted).abs().max() / wanted.abs().max().clamp(min=1)
-            for found, wanted in zip(self.maps(image), self.in_torch(image).feature_maps, strict=True)
+            (result - wanted).abs().max() / wanted.abs().max().clamp(min=1)
+            for result, wanted in zip(self.maps(image), self.in_torch(image).feature_maps, strict=True)
         ]
         largest = float(torch.stack(differences).max())  # NaN if one difference is NaN
         self.agrees = largest <= TOLERANCE

@@ -115,16 +115,16 @@ def needs_the_package(folder: Path) -> bool:
 
 def without_foreign_code(mapping: dict, modules: set[str]) -> dict:
     """Returns a mapping of settings without references to code of other modules."""
-    own: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     for name, value in mapping.items():
         if name in INITIALIZED_FROM and os.path.isabs(str(value)):
-            own[name] = Path(value).name  # without the folder names of this machine
+            kept[name] = Path(value).name  # without the folder names of this machine
         elif name not in REFERENCES_TO_CODE:
-            own[name] = value
+            kept[name] = value
         elif isinstance(value, dict):
             named = {kind: {*MODULE.findall(json.dumps(reference))} for kind, reference in value.items()}
-            own[name] = {kind: value[kind] for kind, of_kind in named.items() if of_kind and of_kind <= modules}
-    return own
+            kept[name] = {kind: value[kind] for kind, of_kind in named.items() if of_kind and of_kind <= modules}
+    return kept
 
 
 class SelfTestResult(NamedTuple):
@@ -217,9 +217,9 @@ def outputs_of(model: Any, processor: Any, seed: int, token_ids: list[int] | Non
             }
         if token_ids is None:
             token_ids = model.generate(**inputs, **GENERATION)[0, 1:].tolist()
-        given = GivenText(token_ids)
-        model.generate(**inputs, **GENERATION, logits_processor=[given])
-    return {"token_ids": token_ids, "log_probabilities": given.log_probabilities}
+        forced = GivenText(token_ids)
+        model.generate(**inputs, **GENERATION, logits_processor=[forced])
+    return {"token_ids": token_ids, "log_probabilities": forced.log_probabilities}
 
 
 class GivenText(LogitsProcessor):

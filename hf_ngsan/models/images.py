@@ -41,18 +41,18 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
         name = f"{name} ({place!s:.200})"
     try:
         if isinstance(source, Image.Image):
-            found = upright_rgb(source)
-            return found.copy() if copies and found is source else found
+            result = upright_rgb(source)
+            return result.copy() if copies and result is source else result
         with opened(source) as image:
             size = image.size
             if least_side is not None:
                 image.draft(None, (2 * least_side, 2 * least_side))  # has an effect for JPEG only
-            found = upright_rgb(image)
-            if found is image and least_side is None:
-                found = found.copy()  # without the file's format and name
+            result = upright_rgb(image)
+            if result is image and least_side is None:
+                result = result.copy()  # without the file's format and name
             if image.size != size:
-                found.info["full size"] = size if found.size == image.size else size[::-1]  # rotated by EXIF
-            return found
+                result.info["full size"] = size if result.size == image.size else size[::-1]  # rotated by EXIF
+            return result
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         fault = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
         if isinstance(error, UnidentifiedImageError):  # its message has a memory address

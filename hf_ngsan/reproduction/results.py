@@ -131,13 +131,13 @@ def run_process(planned: PlannedRun, device: int, running: set[subprocess.Popen]
 def write_record(planned: PlannedRun, plan: Plan) -> None:
     """Writes the settings, data, scores and environment of a run into a file next to its folder."""
     history = (planned.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    found = json.loads(planned.file(".scores.json").read_text(encoding="utf-8"))
+    scores = json.loads(planned.file(".scores.json").read_text(encoding="utf-8"))
     record = {
         "row": planned.run.name,
         "seed": planned.seed,
-        "scores": found["scores"],
+        "scores": scores["scores"],
         "data": plan.facts,
-        "evaluation": found["fingerprints"],
+        "evaluation": scores["fingerprints"],
         "config": planned.config.to_dict(),
         "commit": commit(),
         "versions": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
@@ -156,9 +156,9 @@ def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
             continue
         record = json.loads(planned.file(".record.json").read_text(encoding="utf-8"))
         for key, name in (("data", "data"), ("evaluation", "evaluation settings")):
-            other, own = expected.setdefault(key, record[key]), record[key]
-            if other != own:
-                parts = ", ".join(sorted(part for part in {*other, *own} if other.get(part) != own.get(part)))
+            other, value = expected.setdefault(key, record[key]), record[key]
+            if other != value:
+                parts = ", ".join(sorted(part for part in {*other, *value} if other.get(part) != value.get(part)))
                 raise ConfigError(f"{planned.folder} has other {name} ({parts}) than the table; give another --output.")
         records[planned.run.name, planned.seed] = record
     return records
@@ -167,8 +167,8 @@ def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
 def commit() -> str | None:
     """Returns the commit of the package's checkout, with a + if files were changed; None if there is none."""
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
-    found = subprocess.run(git, capture_output=True, text=True) if which("git") else None
-    return found.stdout.strip() or None if found else None
+    process = subprocess.run(git, capture_output=True, text=True) if which("git") else None
+    return process.stdout.strip() or None if process else None
 
 
 def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
@@ -178,8 +178,8 @@ def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
     content = json.loads(results.read_text(encoding="utf-8"))
     if metric == "cider_d":
         captions = [entry["caption"] for entry in content]
-        found = CiderD().compute(predictions=captions, references=list(rows["captions"]), per_image=True)
-        return 100 * np.array(found["per_image"]["cider_d"])
+        scores = CiderD().compute(predictions=captions, references=list(rows["captions"]), per_image=True)
+        return 100 * np.array(scores["per_image"]["cider_d"])
     if "_to_" in metric:
         direction, _, k = metric.rpartition("_r")
         right = 100.0 * (np.array(content[direction]) <= int(k))
@@ -288,14 +288,14 @@ def as_markdown(results: dict) -> str:
             spread = "" if score is None or score["std"] is None else f" ± {score['std']:.1f}"
             cells.append("" if score is None else f"{score['mean']:.1f}{spread}")
         for metric in compared:
-            score, found = row["scores"].get(metric, {}), row["comparisons"].get(metric)
+            score, comparison = row["scores"].get(metric, {}), row["comparisons"].get(metric)
             cells += [number(score.get("paper"), ""), number(score.get("difference"), "+")]
-            if found is None:
+            if comparison is None:
                 cells += [""] * 4
                 continue
-            low, high = found["interval"]
-            cells += [found["against"], f"{found['difference']:+.1f} ({low:+.1f} to {high:+.1f})"]
-            cells += [number(found["paper"], "+"), f"{found['p_holm']:.4f}"]
+            low, high = comparison["interval"]
+            cells += [comparison["against"], f"{comparison['difference']:+.1f} ({low:+.1f} to {high:+.1f})"]
+            cells += [number(comparison["paper"], "+"), f"{comparison['p_holm']:.4f}"]
         lines.append(f"| {' | '.join(cells)} |")
     failed = [(row["name"], *failure) for row in results["rows"] for failure in row["failed"].items()]
     lines += [""] * bool(failed) + [f"- {name}, seed {seed}, failed: {error}" for name, seed, error in failed]

@@ -238,12 +238,12 @@ class IndexFolder:
 
     def items_at(self, places: np.ndarray) -> list[tuple[str, tuple[str, ...], dict[str, Any]]]:
         """Returns names, captions and scalar columns of the items at some places; empty if unknown."""
-        found = []
+        rows = []
         for shard, row in self.at(places):
             items = shard.items
             captions = tuple(items.captions[row]) if items.captions else ()
-            found.append((items.names[row], captions, items.columns[row] if items.columns else {}))
-        return found
+            rows.append((items.names[row], captions, items.columns[row] if items.columns else {}))
+        return rows
 
     def thumbnails_at(self, places: np.ndarray) -> list[bytes | None]:
         """Returns the JPEG thumbnails of the items at some places; None for a missing one."""

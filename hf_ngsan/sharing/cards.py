@@ -148,8 +148,8 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
     config, others = config_of(folder), []
     for other in other_runs:
         place = Path(find_model_folder(other))
-        theirs = None if run_of(place) is None else config_of(place)
-        if config is None or theirs is None or without_seed(theirs) != without_seed(config):
+        other_config = None if run_of(place) is None else config_of(place)
+        if config is None or other_config is None or without_seed(other_config) != without_seed(config):
             raise ModelFolderError(f"{other} is not a training run that differs from {model} in training.seed alone.")
         others.append(tuple(evaluations_of(place)))
     return CardFacts(

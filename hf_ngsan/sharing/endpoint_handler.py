@@ -46,18 +46,18 @@ class EndpointHandler:
         return answers if several else answers[0]
 
 
-def decoded(given: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES)) -> Any:
+def decoded(value: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES)) -> Any:
     """Returns an input with its base64 text decoded; raises a ValueError for file names and URLs at any depth."""
-    if isinstance(given, Mapping) and {*given} <= {*keys}:
-        files = {key: decoded(given[key], place, ()) for key in FILES if given.get(key) is not None}
-        return {**given, **files}
-    if isinstance(given, list) and not keys:
-        return [decoded(frame, place, ()) for frame in given]
-    if isinstance(given, str):
+    if isinstance(value, Mapping) and {*value} <= {*keys}:
+        files = {key: decoded(value[key], place, ()) for key in FILES if value.get(key) is not None}
+        return {**value, **files}
+    if isinstance(value, list) and not keys:
+        return [decoded(frame, place, ()) for frame in value]
+    if isinstance(value, str):
         with suppress(ValueError):
-            return from_base64(given)
-    if isinstance(given, bytes | Image):
-        return given
+            return from_base64(value)
+    if isinstance(value, bytes | Image):
+        return value
     raise ValueError(f"Image {place} is not base64 or a mapping of {', '.join(keys)}; URLs and files are not read.")
 
 

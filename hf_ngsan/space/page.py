@@ -186,9 +186,9 @@ def add_photograph(parts: Parts) -> None:
 def example_images() -> dict[str, Image.Image]:
     """Returns example images by their subject: photographs from installed packages, then a scene."""
     files = installed_photographs()
-    found = {name: load_image(files[name].read_bytes(), name) for name in EXAMPLES if name in files}
-    found["drawn scene"] = draw_scene(make_scene(SCENE_SEED), size=drawing.SHOWN_SIDE // 2)
-    return found
+    images = {name: load_image(files[name].read_bytes(), name) for name in EXAMPLES if name in files}
+    images["drawn scene"] = draw_scene(make_scene(SCENE_SEED), size=drawing.SHOWN_SIDE // 2)
+    return images
 
 
 def example_buttons(images: dict[str, Image.Image]) -> str:
@@ -263,12 +263,12 @@ def add_search(search: Search) -> None:
 
     def find(text: Any) -> tuple[list, list, gradio.Accordion]:
         images, table = [], []
-        found = search.find(checked_query(text))
-        for hit, thumbnail in found:
+        result = search.find(checked_query(text))
+        for hit, thumbnail in result:
             table.append([round(hit.score, 4), hit.name])
             if thumbnail is not None:
                 images.append((Image.open(io.BytesIO(thumbnail)), f"{hit.score:.3f}  {Path(hit.name).name}"))
-        title = search.title("Names and similarities", found[0][0].score)
+        title = search.title("Names and similarities", result[0][0].score)
         return images, table, gradio.Accordion(title, open=not images)
 
     gradio.on(triggers, find, text, [hits, names, listed], **PRIVATE)

@@ -344,6 +344,6 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
         if len(texts) < 2:
             weights.append([1.0] * len(texts))
             continue
-        own = numpy.array([next(scores) for _ in texts]) + 1e-3
-        weights.append(((own / own.mean()) ** power).clip(*CONSENSUS_WEIGHTS).tolist())
+        scores_of_image = numpy.array([next(scores) for _ in texts]) + 1e-3
+        weights.append(((scores_of_image / scores_of_image.mean()) ** power).clip(*CONSENSUS_WEIGHTS).tolist())
     return weights

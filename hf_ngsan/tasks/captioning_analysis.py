@@ -117,8 +117,8 @@ def explain_counterfactual(
     boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
     if max(region, other if change == "swap" else 0) >= len(boxes):
         raise ValueError(f"The image has {len(boxes)} regions, counted from 0; change one of them.")
-    for given in (boxes, change_boxes(boxes, change, region, other).astype(np.float32)):
-        inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
+    for layout in (boxes, change_boxes(boxes, change, region, other).astype(np.float32)):
+        inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[layout]).to(model.device)
         with torch.inference_mode():
             generated = model.generate(**inputs)
         sequences = generated if sequences is None else sequences
@@ -126,7 +126,7 @@ def explain_counterfactual(
         [(_, attention)] = word_attention(model, processor.tokenizer, inputs, sequences)
         [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
         words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
-        sides.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
+        sides.append(Captioned(caption, scores.score, words, values, attention.tolist(), layout.tolist()))
     before, after = sides
     if figure is not None:
         names = list(row.get("objects") or map(str, range(len(boxes))))
@@ -273,9 +273,9 @@ def calibrate(
     beams = num_beams or captioner.generation_config.num_beams or 1
 
     def read(dataset: Dataset, indices: range) -> tuple[Mapping[str, torch.Tensor], np.ndarray]:
-        given = dict(processor(**visual_arguments(take(dataset, indices))).to(captioner.device))
-        inputs = with_features(captioner, given)
-        return inputs, embed_visual(encoder, inputs if shares_vision else given, shares_vision)
+        batch = dict(processor(**visual_arguments(take(dataset, indices))).to(captioner.device))
+        inputs = with_features(captioner, batch)
+        return inputs, embed_visual(encoder, inputs if shares_vision else batch, shares_vision)
 
     def caption(dataset: Dataset, indices: range) -> list[tuple[str, float, float, np.ndarray]]:
         inputs, images = read(dataset, indices)

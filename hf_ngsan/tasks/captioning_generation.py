@@ -72,8 +72,8 @@ def generate_captions(
     """
 
     def caption(indices: range) -> list[str]:
-        own = None if prefixes is None else [prefixes[index] for index in indices]
-        return caption_batch(model, processor, take(rows, indices), own, **generate_arguments)
+        prefixes_of_batch = None if prefixes is None else [prefixes[index] for index in indices]
+        return caption_batch(model, processor, take(rows, indices), prefixes_of_batch, **generate_arguments)
 
     return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
 

@@ -122,12 +122,12 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
     if vision is None or trained is None:
         return vision is not None
     source, described = vision.get("pretrained"), vision.get("backbone_config")
-    own: Any = trained.backbone_config
+    backbone: Any = trained.backbone_config
     if source is not None and (trained.pretrained is None or lasting_name(source) != lasting_name(trained.pretrained)):
         return True
     if described is None:
         return False
-    return backbone_settings(make_backbone_config(described, vision.get("out_features"))) != backbone_settings(own)
+    return backbone_settings(make_backbone_config(described, vision.get("out_features"))) != backbone_settings(backbone)
 
 
 def attach_vision(

@@ -135,11 +135,11 @@ def trained_guest(
 def check_language(config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises a ConfigError for a language or tokenizer without effect: a trained model keeps its tokenizer."""
     units = tokenizer.init_kwargs.get("units") or "words"
-    for key, usual, own in (("language", ENGLISH, language_of(tokenizer)), ("tokenizer", "words", units)):
+    for key, usual, actual in (("language", ENGLISH, language_of(tokenizer)), ("tokenizer", "words", units)):
         wanted = getattr(config.data, key)
-        if wanted.partition("-")[0] not in (usual, own.partition("-")[0]):
+        if wanted.partition("-")[0] not in (usual, actual.partition("-")[0]):
             raise ConfigError(
-                f"data.{key}={wanted} has no effect: the trained model has {own}. Leave it out, or train a new "
+                f"data.{key}={wanted} has no effect: the trained model has {actual}. Leave it out, or train a new "
                 "model (docs/languages.md)."
             )
 

@@ -66,8 +66,8 @@ def known_answers(rows: Dataset, min_count: int) -> list[str]:
     if "multiple_choice_answer" in rows.column_names:
         counts = Counter(map(normalize_answer, column(rows, "multiple_choice_answer")))
     else:
-        given = filter(None, column(rows, "answers"))
-        counts = Counter(Counter(map(normalize_answer, answers)).most_common(1)[0][0] for answers in given)
+        lists = filter(None, column(rows, "answers"))
+        counts = Counter(Counter(map(normalize_answer, answers)).most_common(1)[0][0] for answers in lists)
     answers = [answer for answer, number in counts.items() if number >= min_count and answer]
     if not answers:
         raise DataError(f"No answer occurs for {min_count} of the {len(rows)} questions; lower data.min_answer_count.")

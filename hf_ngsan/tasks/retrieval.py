@@ -263,8 +263,8 @@ def equal_numbers(captions: Sequence[Sequence[str | None]]) -> list[str]:
     """Returns the same number of captions for each image; a missing one (`None`) repeats another of the image."""
     texts = []
     for of_image in captions:
-        own = [caption for caption in of_image if caption is not None]
-        texts += [own[place % len(own)] for place in range(len(of_image))]
+        real = [caption for caption in of_image if caption is not None]
+        texts += [real[place % len(real)] for place in range(len(of_image))]
     return texts
 
 

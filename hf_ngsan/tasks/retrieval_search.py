@@ -34,10 +34,10 @@ SIMILARITY_WEIGHT = 2.0  # chosen on the validation split of Flickr8k for `mhsan
 
 def embed_images(model: PreTrainedModel, processor: Any, rows: Sequence[dict]) -> np.ndarray:
     """Returns embeddings of rows with images or visual features, float32 `(rows, dimension)`."""
-    encoder, given = dual_encoder_of(model, processor), visual_arguments(rows)
+    encoder, inputs = dual_encoder_of(model, processor), visual_arguments(rows)
     if is_guest(model.config):
-        return embed_pixels(encoder, encoder.image_inputs(given["images"]))
-    return embed_pixels(encoder, processor(**given))
+        return embed_pixels(encoder, encoder.image_inputs(inputs["images"]))
+    return embed_pixels(encoder, processor(**inputs))
 
 
 def embed_pixels(encoder: DualEncoder, inputs: Mapping[str, torch.Tensor]) -> np.ndarray:
@@ -116,16 +116,16 @@ def calibrate_search(
     def embed(dataset: Dataset, indices: range) -> list[np.ndarray]:
         return list(embed_images(model, processor, take(dataset, indices)))
 
-    found = [map_sharded(partial(embed, one), len(one), batch_size, description="embedding") for one in rows]
-    images = np.array(list(chain.from_iterable(found)))
+    embedded = [map_sharded(partial(embed, one), len(one), batch_size, description="embedding") for one in rows]
+    images = np.array(list(chain.from_iterable(embedded)))
     if len(images) <= COLLECTION:
         raise ValueError(f"There are {len(images)} images; calibration needs more than {COLLECTION}.")
     captions = list(chain.from_iterable(dataset["captions"] for dataset in rows))
-    own = np.repeat(np.arange(len(images)), list(map(len, captions)))
+    image_of_caption = np.repeat(np.arange(len(images)), list(map(len, captions)))
     similarities = embed_texts(model, processor, list(chain.from_iterable(captions))) @ images.T
-    matching = similarities[np.arange(len(own)), own]
+    matching = similarities[np.arange(len(image_of_caption)), image_of_caption]
     random, best = np.random.default_rng(0), []
-    for of_images, number in zip(similarities, own, strict=True):
+    for of_images, number in zip(similarities, image_of_caption, strict=True):
         drawn = random.choice(len(images) - 1, COLLECTION, replace=False)
         best.append(of_images[drawn + (drawn >= number)].max())
     mistaken, missed = np.sort(best), np.sort(matching)

@@ -158,11 +158,11 @@ def map_sharded(
     num_processes = accelerator.num_processes if accelerator else 1
     process_index = accelerator.process_index if accelerator else 0
     starts = range(0, num_items, batch_size)[process_index::num_processes]
-    own: list[tuple[int, Any]] = []
+    results: list[tuple[int, Any]] = []
     with ProgressDisplay(description, len(starts), unit="batches", shown=process_index == 0) as display:
         for number, start in enumerate(starts, start=1):
             indices = range(start, min(start + batch_size, num_items))
-            own += zip(indices, work(indices), strict=True)
+            results += zip(indices, work(indices), strict=True)
             display.update(number)
-    shared = gather_object(own) if accelerator else own
+    shared = gather_object(results) if accelerator else results
     return [result for _, result in sorted(shared, key=lambda item: item[0])]

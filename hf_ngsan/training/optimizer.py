@@ -201,12 +201,12 @@ class WeightAverage:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Uses the averaged weights inside the `with` block, and restores the original weights bit-exactly after it."""
-        own = {name: tensor.clone() for name, tensor in self.weights.items()}
+        trained = {name: tensor.clone() for name, tensor in self.weights.items()}
         copy_into(self.weights, self.tensors)
         try:
             yield
         finally:
-            copy_into(self.weights, own)
+            copy_into(self.weights, trained)
 
 
 @torch.no_grad()

@@ -130,8 +130,8 @@ def read_checkpoint(folder: Path, data: dict, trained: TrainedObjects) -> Traini
         load_model(model, str(folder / "model.safetensors"))
         states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
         optimizer.load_state_dict(states["optimizer"])
-        for group, own in zip(optimizer.param_groups, settings, strict=True):
-            group.update(own)  # the learning rates are those of the current training config
+        for group, saved in zip(optimizer.param_groups, settings, strict=True):
+            group.update(saved)  # the learning rates are those of the current training config
         if scaler is not None:
             scaler.load_state_dict(states["scaler"])
         if average is not None:

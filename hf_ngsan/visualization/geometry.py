@@ -129,8 +129,8 @@ def plot_geometric_bias(
         raise ValueError("The model has no geometric bias, so geometry does not affect its attention.")
     hooks = [module.register_forward_hook(lambda _, inputs, bias: biases.append(bias[0])) for module in modules]
     with torch.inference_mode():
-        given = {} if boxes is None else {"boxes": [boxes]}
-        tokens = model.base_model.get_visual_tokens(**processor(images=image, **given).to(model.device))
+        extra = {} if boxes is None else {"boxes": [boxes]}
+        tokens = model.base_model.get_visual_tokens(**processor(images=image, **extra).to(model.device))
         encoder(tokens.visual_features, visual_boxes=tokens.visual_boxes, attention_mask=tokens.attention_mask)
     for hook in hooks:
         hook.remove()

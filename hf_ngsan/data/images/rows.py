@@ -97,10 +97,10 @@ def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
     """Finds columns with the first name in `CAPTION_NAMES`, such as `caption`, `caption_1`; warns about others."""
     texts = [name for name, kind in dataset.features.items() if is_text_or_list(kind)]
     matches = [(match, name) for name in texts if (match := CAPTION_COLUMN.fullmatch(name.lower()))]
-    found = sorted((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name) for match, name in matches)
-    places = [place for place, number, _ in found if number >= 0 or NUMBERED_NAMES[place] in CAPTION_NAMES]
-    chosen = [name for place, _, name in found if place == min(places, default=None)]
-    candidates = [*(name for _, _, name in found), *(name for name in texts if "caption" in name.lower())]
+    numbered = sorted((NUMBERED_NAMES.index(match[1]), int(match[2] or -1), name) for match, name in matches)
+    places = [place for place, number, _ in numbered if number >= 0 or NUMBERED_NAMES[place] in CAPTION_NAMES]
+    chosen = [name for place, _, name in numbered if place == min(places, default=None)]
+    candidates = [*(name for _, _, name in numbered), *(name for name in texts if "caption" in name.lower())]
     if others := [name for name in dict.fromkeys(candidates) if name not in chosen]:
         every, read = "+".join([*chosen, *others]), f"from {', '.join(chosen)} only" if chosen else "from no column"
         warn(f"{source}: captions are read {read}; captions={every} also reads {others[0]}.")

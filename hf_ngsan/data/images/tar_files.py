@@ -116,9 +116,9 @@ def refuse_more(path: Path, end: int, name: str) -> None:
 
 def captions_of(file: IO[bytes], members: Mapping[str, tarfile.TarInfo], name: str) -> tuple[list[str], list[str]]:
     """Returns the lines of all texts, or else the captions in a JSON; also returns the suffixes that were read."""
-    found, read = list[str](), list[str]()
+    texts, read = list[str](), list[str]()
     for suffix in (suffix for suffix in (*TEXT_SUFFIXES, "json") if suffix in members):
-        if suffix == "json" and found:
+        if suffix == "json" and texts:
             break
         read.append(suffix)
         where = f"{name}, {members[suffix].name}"
@@ -132,11 +132,11 @@ def captions_of(file: IO[bytes], members: Mapping[str, tarfile.TarInfo], name: s
             captions = [value] if isinstance(value, str) else value or []
             if isinstance(captions, list) and all(isinstance(caption, str) for caption in captions):
                 if words := [" ".join(caption.split()) for caption in captions if caption.strip()]:
-                    found += [caption for caption in words if caption not in found]
+                    texts += [caption for caption in words if caption not in texts]
                     break
             elif isinstance(document, dict):
                 raise DataError(f"{where}: captions are {value!r:.60}; they must be a text or a list of texts.")
-    return found, read
+    return texts, read
 
 
 def read_member(file: IO[bytes], member: tarfile.TarInfo) -> bytes:

@@ -27,8 +27,8 @@ class OnPolicyDistillation(Objective):
 
     @torch.no_grad()
     def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
-        own = ("row_index", "labels", "caption_weights")
-        visual = {name: value for name, value in inputs.items() if name not in own}
+        names = ("row_index", "labels", "caption_weights")
+        visual = {name: value for name, value in inputs.items() if name not in names}
         keys = [(update.seed, update.step, row) for row in inputs["row_index"].tolist()]
         uniforms = image_uniforms(keys, self.samples_per_image, self.policy.max_new_tokens)
         states, mask = encode_images(model, visual)
@@ -56,14 +56,14 @@ class OnPolicyDistillation(Objective):
         model.train()
         logits = model(**inputs, use_cache=False).logits
         model.eval()
-        own = self.log_probabilities(logits, labels)
-        loss = self.temperature**2 * (taught.exp() * (taught - own)).sum()
+        log_probabilities = self.log_probabilities(logits, labels)
+        loss = self.temperature**2 * (taught.exp() * (taught - log_probabilities)).sum()
         with torch.no_grad():
             statistics = {
                 "loss": loss,
-                "words": torch.tensor(float(len(own))),
+                "words": torch.tensor(float(len(log_probabilities))),
                 "samples": torch.tensor(float(len(labels))),
-                "agreed": (own.argmax(-1) == taught.argmax(-1)).sum(),
+                "agreed": (log_probabilities.argmax(-1) == taught.argmax(-1)).sum(),
             }
         return loss, statistics
 

@@ -60,10 +60,10 @@ class Policy:
         return logits
 
     def generation_config(self, num_beams: int = 1) -> GenerationConfig:
-        own = {name: getattr(self, name) for name in ("max_new_tokens", "eos_token_id", "pad_token_id")}
-        own |= dict.fromkeys(("bos_token_id", "decoder_start_token_id"), self.start_token_id)
-        own |= dict.fromkeys(("num_beams", "num_return_sequences"), num_beams)
-        return GenerationConfig(suppress_tokens=list(self.suppressed_tokens) or None, **own)
+        settings = {name: getattr(self, name) for name in ("max_new_tokens", "eos_token_id", "pad_token_id")}
+        settings |= dict.fromkeys(("bos_token_id", "decoder_start_token_id"), self.start_token_id)
+        settings |= dict.fromkeys(("num_beams", "num_return_sequences"), num_beams)
+        return GenerationConfig(suppress_tokens=list(self.suppressed_tokens) or None, **settings)
 
 
 @lru_cache(maxsize=16)

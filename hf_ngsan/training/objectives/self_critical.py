@@ -191,8 +191,8 @@ class SelfCritical(Objective):
             # for words that cannot be sampled, the product is 0 * -inf
             entropy = -(log_policy.exp() * log_policy).nansum()
             is_greedy = ~in_captions(log_policy.argmax(-1) != words).any(-1)
-        own = {"loss": loss, "entropy": entropy, "steps": is_word.sum(), "greedy_samples": is_greedy.sum()}
-        return loss, {**statistics, **own}
+        terms = {"loss": loss, "entropy": entropy, "steps": is_word.sum(), "greedy_samples": is_greedy.sum()}
+        return loss, {**statistics, **terms}
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
         """Returns means over samples, and `entropy` (per step) and `reference_log_likelihood` (per word) in nats."""

@@ -26,14 +26,14 @@ class Distillation:
     @torch.no_grad()
     def targets(self, inputs: dict) -> torch.Tensor:
         """Returns the teacher's log-probabilities `(B * C, T, vocab_size)` for inputs with `decoder_input_ids`."""
-        given = {name: value for name, value in inputs.items() if name not in ("labels", "caption_weights")}
+        arguments = {name: value for name, value in inputs.items() if name not in ("labels", "caption_weights")}
         teacher = self.teacher.to(inputs["labels"].device).eval()
-        return (teacher(**given).logits.float() / self.temperature).log_softmax(-1)
+        return (teacher(**arguments).logits.float() / self.temperature).log_softmax(-1)
 
     def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Returns temperature^2 * KL(teacher || captioner) of each word, `(B * C, T)`."""
-        own = (logits.float() / self.temperature).log_softmax(-1)
-        return self.temperature**2 * (targets.exp() * (targets - own)).sum(-1)
+        log_probabilities = (logits.float() / self.temperature).log_softmax(-1)
+        return self.temperature**2 * (targets.exp() * (targets - log_probabilities)).sum(-1)
 
 
 class TeacherForcing(Objective):
