@@ -98,7 +98,7 @@ def read_calibration(model: str | Path) -> Calibration | None:
         return None
     folder = Path(find_model_folder(model))
     if content.get("captioner") != weights_of(folder):
-        raise ValueError(f"{folder / CONFIDENCE} is of other weights; make it anew: hf-ngsan calibrate --model {model}")
+        raise ValueError(f"{folder / CONFIDENCE} is for other weights; run hf-ngsan calibrate --model {model} again")
     return Calibration(**content)
 
 

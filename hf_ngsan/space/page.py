@@ -187,7 +187,7 @@ def example_images() -> dict[str, Image.Image]:
     """Returns example images by their subject: photographs from installed packages, then a scene."""
     files = installed_photographs()
     images = {name: load_image(files[name].read_bytes(), name) for name in EXAMPLES if name in files}
-    images["drawn scene"] = draw_scene(make_scene(SCENE_SEED), size=drawing.SHOWN_SIDE // 2)
+    images["synthetic scene"] = draw_scene(make_scene(SCENE_SEED), size=drawing.SHOWN_SIDE // 2)
     return images
 
 

@@ -228,7 +228,7 @@ class Indexing:
         if earlier is not None and (
             earlier.is_changed or earlier.index.description.source_checksum != description.source_checksum
         ):
-            index = self.begin_anew(description)
+            index = self.begin_replacement(description)
             return index, index.missing_shards(), earlier
         folders.remove(self.growing)
         index = IndexFolder.begin(folder, description, besides=[self.lock.name])
@@ -236,7 +236,7 @@ class Indexing:
             raise ExtractionError(f"{skipped[0][1]} {SKIP_ERRORS}")
         return index, index.missing_shards(), None
 
-    def begin_anew(self, description: IndexDescription) -> IndexFolder:
+    def begin_replacement(self, description: IndexDescription) -> IndexFolder:
         """Starts an index next to an existing one, or resumes it if it was started with the same unchanged images."""
         with suppress(IndexFolderError):  # an index of other images, or a damaged one
             index, images = IndexFolder.begin(self.growing, description), self.images

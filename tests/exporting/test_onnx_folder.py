@@ -42,7 +42,7 @@ TEXTS = ["a man in a black hat", "Two dogs, running!", "a " * 600]
 
 def test_packaged_models_have_current_graphs():
     for name in (CAPTIONER, DUAL_ENCODER):  # those of photographs; the others read regions of scenes
-        assert is_current(packaged_models()[name], []), f"hf-ngsan export --model {name} makes them anew"
+        assert is_current(packaged_models()[name], []), f"hf-ngsan export --model {name} makes new ones"
 
 
 @pytest.fixture(scope="module")

@@ -52,10 +52,10 @@ def test_words_are_text_and_the_line_under_them_is_as_dark_as_they_are_visual():
 
 def test_each_example_is_a_picture_of_its_own_in_a_button(monkeypatch):
     images = page.example_images()
-    assert list(images) == [*page.EXAMPLES, "drawn scene"]
+    assert list(images) == [*page.EXAMPLES, "synthetic scene"]
     shown = [image_in(button, "jpeg") for button in page.example_buttons(images).split("<button")[1:]]
     assert len({image.tobytes() for image in shown}) == len(images) == 4
     assert all(max(image.size) <= drawing.SHOWN_SIDE for image in shown)
     places = {"officer": ("no_such_package", "a.jpg"), "lion": ("gradio", "no_such.jpg")}  # and no motorcycle
     monkeypatch.setattr(packaged, "PHOTOGRAPHS", places)
-    assert list(page.example_images()) == ["drawn scene"]
+    assert list(page.example_images()) == ["synthetic scene"]
