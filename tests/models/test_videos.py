@@ -181,7 +181,7 @@ def test_the_stream_that_the_file_marks_or_the_largest_is_read(tmp_path, suffix,
             stream = file.add_stream("png" if mark == "attached_pic" else CODECS[suffix], rate=10)
             stream.width, stream.height = 32 + 16 * number, 16
             stream.pix_fmt = "rgb24" if mark == "attached_pic" else "yuv420p"
-            stream.disposition = av.stream.Disposition[mark] if mark else av.stream.Disposition(0)
+            stream.disposition = av.stream.Disposition[mark].value if mark else 0  # PyAV 17 accepts a number only
             frames.append((stream, av.VideoFrame.from_ndarray(np.zeros((16, stream.width, 3), np.uint8))))
         for stream, frame in frames:
             file.mux([*stream.encode(frame), *stream.encode()])
