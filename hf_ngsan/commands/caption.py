@@ -129,8 +129,9 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
     defaults: Any = model.generation_config
     settings: dict[str, Any] = checked_generation(arguments.generation_arguments(options), defaults, several=True)
     settings |= {"text": options.text, "return_scores": options.json or options.scores}
-    if is_calibrated(model) and (options.scores or is_judged(models)):
-        settings["return_confidence"] = True
+    device = make_accelerator().device
+    if is_calibrated(model):
+        settings["return_confidence"] = options.scores or judge_of(models, device)
     elif options.scores:
         print_uncalibrated(models[0])
     images, names = (paths, paths) if paths else rows_of_dataset(options, model, processor)
@@ -142,7 +143,7 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
             raise ValueError("--rerank-with needs several beams; set --num-beams.")
         reranker = Reranker(*arguments.load_on_device(options.rerank_with, "retrieval"))
         settings |= {"reranker": reranker, "num_return_sequences": beams}
-    use_engine(model.to(make_accelerator().device), processor, options.engine)
+    use_engine(model.to(device), processor, options.engine)
     return caption_images(
         model,
         processor,
@@ -155,15 +156,15 @@ def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths
     )
 
 
-def is_judged(models: Sequence[str]) -> bool:
-    """Returns whether captions without --scores get warnings; prints the reason if the calibration cannot be used."""
+def judge_of(models: Sequence[str], device: Any) -> Any:
+    """Returns the judge of captions without --scores; None, and prints the reason, if the calibration is unusable."""
     from ..loading.confidence import Confidence
 
     try:
-        return len(models) == 1 and bool(Confidence(models[0]).encoder)
+        return Confidence(models[0], device) if len(models) == 1 else None
     except (ImportError, OSError, ValueError) as error:
         print(f"hf-ngsan: no warnings of doubtful captions: {error}", file=sys.stderr)
-        return False
+        return None
 
 
 def with_boxes(options: argparse.Namespace, paths: Sequence[str], config: Any) -> list[dict[str, Any]]:

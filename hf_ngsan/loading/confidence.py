@@ -1,7 +1,6 @@
 """Confidence in captions from the calibration of the captioner; see [`~hf_ngsan.loading.calibration`]."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,14 @@ class Confidence:
         calibration = read_calibration(captioner)
         if calibration is None:
             raise ModelFolderError(f"{captioner} has no calibration ({CONFIDENCE}); run hf-ngsan calibrate on it.")
-        self.captioner, self.calibration, self.device = captioner, calibration, device
-
-    @cached_property
-    def encoder(self) -> DualEncoder:
-        model, processor = load_model(self.calibration.dual_encoder, "retrieval")
-        if model_fingerprint(model, processor) != self.calibration.fingerprint:
+        model, processor = load_model(calibration.dual_encoder, "retrieval")
+        if model_fingerprint(model, processor) != calibration.fingerprint:
             raise ModelFolderError(
-                f"{self.captioner} was calibrated with another version of the dual encoder "
-                f"{self.calibration.dual_encoder}; run hf-ngsan calibrate again."
+                f"{captioner} was calibrated with another version of the dual encoder {calibration.dual_encoder}; run "
+                "hf-ngsan calibrate again."
             )
         placed: Any = model
-        return dual_encoder_of(placed.to(self.device), processor)
+        self.calibration, self.encoder = calibration, dual_encoder_of(placed.to(device), processor)
 
     def judge(
         self, visual: Mapping[str, torch.Tensor], captions: Sequence[str], scores: Sequence[float]

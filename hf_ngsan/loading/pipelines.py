@@ -35,7 +35,7 @@ class CaptioningPipeline(ItemPipeline):
         return_visualness (`bool`, defaults to `False`): return how much each word depends on the image, for a captioner
             with adaptive attention (RSTNet).
         return_scores (`bool`, defaults to `False`): return log-probabilities of each caption and its words.
-        return_confidence (`bool`, defaults to `False`): return the probability that each caption is right, and whether
+        return_confidence (`bool` or `Confidence`): return the probability that each caption is right, and whether
             its image is unlike the training images; the captioner must be calibrated (`hf-ngsan calibrate`).
         attention_side (`int`, *optional*): longest side of the maps in pixels; that of the image if `None`.
         on_error (`str`, defaults to `"raise"`): for an input that cannot be read, `"raise"` an error with its index, or
@@ -93,7 +93,7 @@ class CaptioningPipeline(ItemPipeline):
         return_attention: bool = False,
         return_visualness: bool = False,
         return_scores: bool = False,
-        return_confidence: bool = False,
+        return_confidence: Any = False,
         **generate_kwargs: Any,
     ) -> list[dict]:
         tokenizer = self.processor.tokenizer
@@ -107,7 +107,8 @@ class CaptioningPipeline(ItemPipeline):
         if return_confidence:
             visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs} | pixels
             scores = [answer["score"] for answer in answers]
-            judgements = self.confidence.judge(visual, texts, scores)
+            judge = self.confidence if return_confidence is True else return_confidence
+            judgements = judge.judge(visual, texts, scores)
             answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
             if not getattr(self.model.config, "adaptive_attention", False):
