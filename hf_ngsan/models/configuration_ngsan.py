@@ -86,10 +86,5 @@ class NGSANConfig(CaptionerConfig):
         self.geometric_bias = list(self.geometric_bias)
         super().__post_init__(**kwargs)
 
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        if self.absolute_geometry and self.hidden_size % 8:
-            raise ValueError(f"absolute_geometry needs a hidden_size that is a multiple of 8, not {self.hidden_size}.")
-
 
 __all__ = ["NGSANConfig"]

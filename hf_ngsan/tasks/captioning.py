@@ -331,12 +331,12 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
     A weight is (the caption's score / the mean score of its image) ** power, within [0.05, 3]; that of an only caption
     is 1.
     """
-    several = [texts for texts in captions if len(texts) > 1]
+    with_others = [texts for texts in captions if len(texts) > 1]
     scores = iter(())
-    if several:
+    if with_others:
         metric = CiderD(document_frequency=DocumentFrequency.from_captions(captions))
-        candidates = [caption for texts in several for caption in texts]
-        references = [[*texts[:index], *texts[index + 1 :]] for texts in several for index in range(len(texts))]
+        candidates = [caption for texts in with_others for caption in texts]
+        references = [[*texts[:index], *texts[index + 1 :]] for texts in with_others for index in range(len(texts))]
         result = metric.compute(predictions=candidates, references=references, per_image=True)
         scores = iter(result["per_image"]["cider_d"])
     weights = []
