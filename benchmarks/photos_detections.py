@@ -163,8 +163,10 @@ def main() -> None:
         print(f"{len(captions)} of {sum(map(len, groups.values()))}", end="\r", flush=True)
     places = sorted(place for place, caption in captions.items() if not repeats(caption))
     known = load_data(f"features:{options.known}", "train")
-    described = rows.select(places).select_columns([name for name in known.column_names if name != "captions"])
-    described = described.add_column("captions", [[captions[place]] for place in places])
+    added = {"captions": [[captions[place]] for place in places], "split": ["train"] * len(places)}
+    described = rows.select(places).remove_columns([name for name in added if name in rows.column_names])
+    for name, values in added.items():
+        described = described.add_column(name, values)
     described = described.select_columns(known.column_names).cast(known.features)
     validation = load_data(f"features:{options.known}", "validation")
     splits = {"train": concatenate_datasets([known, described]), "validation": validation}
