@@ -34,6 +34,7 @@ from hf_ngsan.io.files import write_text_atomically
 from hf_ngsan.loading.models import load_model, save_model
 
 SETTINGS = [
+    "data.validation_split=null",
     "data.new_words=null",
     "augmentation.feature_copies=false",
     "training.stage=xe",
@@ -95,7 +96,6 @@ def trained(options: argparse.Namespace, start: Path, variant: str, seed: int) -
         features = options.described if variant == "described" else options.features
         own = [f"data.spec=features:{features}", f"model.init_from={start}", f"training.output_dir={run}"]
         own += [f"training.seed={seed}", f"training.epochs={EPOCHS[variant]}"]
-        own += [f"evaluation.every_epochs={EPOCHS[variant]}"]
         own += [f"data.limit={FLICKR8K_ROWS}"] * (variant == "flickr8k")
         call(run, "train", "--config", "ngsan/flickr8k", *SETTINGS, *own, "--resume")
     return scores(options, run)
