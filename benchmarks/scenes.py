@@ -50,39 +50,16 @@ OF_CHANCE = ("symmetric", "directional")
 OF_CARDS = {name: column for name, column in COLUMNS.items() if name != "training s"}
 PACKAGED_SEED = 0
 SUMMARIES = {
-<<<<<<< HEAD
-    "SAN": """A captioner of synthetic scenes with plain self-attention (SAN of Guo et al. 2020). It sees the objects
-but not their positions, so it can only guess their relations. It is the baseline of `ngsan-scenes` and
-`ngsan-signed-scenes`, which see the geometry.""",
-    "NG-SAN": """A captioner of synthetic scenes with the normalized and geometry-aware self-attention of Guo et al.
-2020 (NG-SAN). Eq. 8 uses the absolute distances |dx| and |dy| of two regions. They determine relations such as near,
-far from, inside, larger than and beside, but not left of, right of, above and below, which it can only guess.""",
-=======
     "SAN": """A captioner of synthetic scenes with plain self-attention (SAN of Guo et al. 2020): it reads the
 appearance of objects but not their boxes, so it can only guess their relations. It is the baseline of `ngsan-scenes`
 and `ngsan-signed-scenes`, which use the boxes.""",
     "NG-SAN": """A captioner of synthetic scenes with the normalized and geometry-aware self-attention of Guo et al.
 2020 (NG-SAN). Eq. 8 takes the absolute distances |dx| and |dy| of two regions. They determine near and far, inside,
 larger and beside, but not left and right or above and below, which it can only guess.""",
->>>>>>> main
     "NG-SAN signed": """A captioner of synthetic scenes: NG-SAN (Guo et al. 2020) with `geometry_features="signed"`, an
 extension of hf-ngsan that keeps the signs of dx and dy, which eq. 8 of the paper drops. It distinguishes left from
 right and above from below.""",
 }
-<<<<<<< HEAD
-PURPOSE = """It shows in seconds and without a download how geometry in the attention helps. `hf-ngsan demo` compares
-the three captioners of scenes. In `hf-ngsan app --model {name} --data scenes`, objects can be dragged. The captioner
-reads rows of the dataset `scenes`: features of appearance `(N, 10)`, and boxes `(N, 4)`. It has no vision encoder, so
-it cannot caption photographs."""
-SEEDS = """It was trained with the packaged config `ngsan/scenes`, {changes}, and seed 0, which was chosen in advance,
-not as the best of several. Scores of seeds {seeds}, which determine scenes and weights, on 500 test scenes each:
-
-{table}
-
-To measure relations, the captioner completes captions that stop before the relation, such as "the red circle lies".
-Both answers are equally likely, so chance is 50%. `python benchmarks/scenes.py --variants SAN NG-SAN "NG-SAN signed"
---checkpoints checkpoints` repeats the training."""
-=======
 PURPOSE = """It shows the effect of geometry in attention, in seconds and without a download: `hf-ngsan demo` compares
 the three captioners, `hf-ngsan app --model {name} --data scenes` shows a page on which objects can be dragged. It reads
 rows of the dataset `scenes`: features of appearance `(N, 10)`, and boxes `(N, 4)`. It has no vision encoder and
@@ -95,10 +72,9 @@ advance and is not the best of several. Seeds {seeds} determine scenes and weigh
 For the scores of relations, the captioner completes a caption that ends before its relation, such as "the red circle
 lies"; both answers are equally frequent, so chance is 50%. `python benchmarks/scenes.py --variants SAN
 NG-SAN "NG-SAN signed" --checkpoints checkpoints` repeats the training."""
->>>>>>> main
 CHANGES = {
     "SAN": "`model.query_norm=null model.geometric_bias=[]`",
-    "NG-SAN": "without changes",
+    "NG-SAN": "no change",
     "NG-SAN signed": "`model.geometry_features=signed`",
 }
 LIMITS = "It knows only twelve relations, six colours and four shapes."
