@@ -49,10 +49,8 @@ def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
         mismatched = {name for name, *_ in report["mismatched_keys"]}
     wrong = {name for name in missing & expected.keys() if not name.startswith(NORMALIZED_OUTPUTS)} | mismatched
     if wrong:
-        raise ValueError(
-            f"{source} lacks {len(wrong)} weights of the backbone or has other shapes, such as {min(wrong)}; use the "
-            "folder or the name of a model with this backbone_config."
-        )
+        lack = f"{len(wrong)} weights of a model with this backbone_config, or has other shapes, such as {min(wrong)}"
+        raise ValueError(f"{source} lacks {lack}.")
     return {name: loaded[name] for name in expected if name in loaded}
 
 

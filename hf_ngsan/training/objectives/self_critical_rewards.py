@@ -150,10 +150,8 @@ class CaptionRewards:
         has_words = np.fromiter(map(bool, ids), dtype=bool, count=len(ids))
         number = np.bincount(rows[has_words], minlength=len(self.texts))
         if not number.all():
-            raise RewardError(
-                f"Row {number.argmin()} of the training data has no words in its captions; "
-                "add a reference caption or leave the row out of self-critical training."
-            )
+            row = f"Row {number.argmin()} of the training data"
+            raise RewardError(f"{row} has no words in its captions; add a caption or leave the row out.")
         ended = [[*words, self.eos_token_id] for words in ids if words]
         captions = cut_sequences(ended, self.eos_token_id, self.ignored_tokens)
         return PreparedReferences(captions, np.cumsum(number) - number, number)
