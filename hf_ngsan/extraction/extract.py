@@ -236,10 +236,8 @@ class Extraction:
             boxes = [ImageBoxes.of(*triple).surest(self.model.config) for triple in triples]
             if len(boxes) != len(positions):
                 raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not {len(positions)}.")
-        return [
-            image_boxes.fitted(*size, images.images[place].file_name, self.skip_errors)
-            for image_boxes, size, place in zip(boxes, batch.sizes, positions, strict=False)
-        ]
+        sized = zip(boxes, batch.sizes, positions, strict=False)
+        return [part.fitted(*size, images.images[place].file_name, self.skip_errors) for part, size, place in sized]
 
     def publish(self, chunks: Sequence[Chunk]) -> tuple[int, list[dict]]:
         """Makes all shards one dataset; returns its number of rows, and the images that could not be read."""

@@ -41,6 +41,8 @@ class MHSANProcessor(CaptioningProcessor):
             data.update(ProcessorMixin.__call__(self, images=self.read_images(images), **kwargs))
         if text is not None:
             data.update(self.encoded_texts(text, kwargs))
+        if not data:
+            raise ValueError("There is nothing to process: pass images, visual_features or text.")
         return BatchFeature(data, tensor_type="np" if kwargs["return_tensors"] == "np" else None)
 
     def encoded_texts(self, text: str | Sequence[str], kwargs: dict) -> BatchFeature:
