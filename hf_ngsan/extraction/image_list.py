@@ -159,7 +159,7 @@ def list_images(
             captions are used; images without any are then left out, and a note counts them.
             Or a dataset with images, such as `images:SOURCE` ([`~hf_ngsan.data.load_data`]).
         image_folder: the folder that file names in a JSON file are relative to; by default that of the file, or
-            `images` beside it.
+            `images` next to it.
         split: split of a dataset, which is required.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Classes behind `pipeline()` while this package is imported: for this package's models, and transformers' others."""
+"""Classes that `pipeline()` uses after this package is imported: for its models, and for others of transformers."""
 
 from collections.abc import Sequence
 from functools import cached_property

@@ -36,7 +36,7 @@ from .positions import positions_of_tokens, sinusoids, token_positions
 def refuse_missing_past(
     length: int, cache: Cache | None, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
 ) -> None:
-    """Raises a ValueError if mask or positions count earlier words that the cache lacks."""
+    """Raises a ValueError if mask or positions count earlier words that are not in the cache."""
     if cache is not None and cache.is_compileable:
         return  # its size is fixed from the start, so a mask of any size is valid
     past = 0 if cache is None else cache.get_seq_length()

@@ -65,7 +65,7 @@ class Kept(NamedTuple):
 class EndedCaptions:
     """The best `size` finished captions of each image, by the rules of transformers' beam search.
 
-    `is_open` `(images,)` tells whether better captions are possible. `scores` `(images, size)` are the scores of the
+    `is_open` `(images,)` states whether better captions are possible. `scores` `(images, size)` are the scores of the
     captions, the best first; minus infinity marks a missing caption.
     """
 

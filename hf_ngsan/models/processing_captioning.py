@@ -21,7 +21,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from .configuration_hub import from_part
 
 # A tokenizer keeps the settings of its last call, such as padding, so threads use it one after another. A fork also
-# acquires the lock: otherwise a child process could start with a lock that nobody releases.
+# acquires the lock: otherwise a child process could start with a lock that is never released.
 TOKENIZING = threading.Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

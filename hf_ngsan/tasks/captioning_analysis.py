@@ -155,7 +155,7 @@ RIDGE = 1e-3  # weight of the squared coefficients, so that they stay finite if 
 
 
 def share_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processor: Any) -> bool:
-    """Returns whether captioner and dual encoder have the same vision encoder; they must preprocess images alike."""
+    """Returns whether captioner and dual encoder have the same vision encoder; they must preprocess images equally."""
     origins = []
     for model, its_preprocessing in ((captioner, processor), (dual_encoder, its_processor)):
         vision = getattr(model.base_model, "vision", None)
