@@ -250,11 +250,11 @@ def compare_rows(plan: Plan, metric: str, rows: Sequence[dict], items: Mapping[t
     for row in rows:
         if (base := table.baselines.get(row["name"])) is None:
             continue
-        pairs = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds]
+        pairs: Any = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds]
         differences = [np.subtract(*pair) for pair in pairs if all(scores is not None for scores in pair)]
         if differences:
             comparison = compare(np.mean(differences, axis=0))
-            of_paper = [table.rows[name].get(metric) for name in (row["name"], base)]
+            of_paper: Any = [table.rows[name].get(metric) for name in (row["name"], base)]
             row["comparisons"][metric] = {
                 "against": base,
                 "seeds": len(differences),

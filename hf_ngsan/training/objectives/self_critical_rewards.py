@@ -91,7 +91,7 @@ class CaptionRewards:
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
         if not any(numbers.values()) or not all(map(math.isfinite, numbers.values())):
             raise RewardError(f"The weights of the rewards must be finite and not all 0, not {numbers}.")
-        self.clip_score = clip_score
+        self.clip_score: Any = clip_score
         self.weights = {name: float(weight) for name, weight in numbers.items() if weight}
         self.functions = {name: function for name, (function, weight) in functions.items() if weight}
         self.tokenizer: Any = tokenizer
