@@ -49,8 +49,9 @@ def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
         mismatched = {name for name, *_ in report["mismatched_keys"]}
     wrong = {name for name in missing & expected.keys() if not name.startswith(NORMALIZED_OUTPUTS)} | mismatched
     if wrong:
-        lack = f"{len(wrong)} weights of a model with this backbone_config, or has other shapes, such as {min(wrong)}"
-        raise ValueError(f"{source} lacks {lack}.")
+        raise ValueError(
+            f"{source} lacks {len(wrong)} weights of this backbone_config or has other shapes: {min(wrong)}."
+        )
     return {name: loaded[name] for name in expected if name in loaded}
 
 

@@ -33,6 +33,8 @@ class MHSANProcessor(CaptioningProcessor):
             `BatchFeature` as there; `visual_features` come with `visual_attention_mask` `(B, N)`, and text becomes
             `input_ids` and `attention_mask` `(M, T)`.
         """
+        if visual_boxes is not None and visual_features is None:
+            raise ValueError("visual_boxes need visual_features.")
         kwargs.setdefault("return_tensors", "pt")
         data: dict[str, Any] = pad_visual_inputs(visual_features, visual_boxes)
         if data:
