@@ -49,9 +49,7 @@ def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
         mismatched = {name for name, *_ in report["mismatched_keys"]}
     wrong = {name for name in missing & expected.keys() if not name.startswith(NORMALIZED_OUTPUTS)} | mismatched
     if wrong:
-        raise ValueError(
-            f"{source} lacks {len(wrong)} weights of this backbone_config or has other shapes: {min(wrong)}."
-        )
+        raise ValueError(f"{source} lacks {len(wrong)} weights of backbone_config or has other shapes: {min(wrong)}.")
     return {name: loaded[name] for name in expected if name in loaded}
 
 
