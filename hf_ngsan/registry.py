@@ -142,8 +142,6 @@ def register_model_type(
 
 def model_class(model_type: str, auto_class: str) -> type:
     """Returns the class that an Auto class loads for a model type, e.g. `model_class("ngsan", "AutoModel")`."""
-    if model_type not in MODEL_TYPES:
-        raise ValueError(f"{model_type!r} is not a model type of this package; it has {', '.join(MODEL_TYPES)}.")
     home = MODEL_TYPES[model_type].configuration
     kinds = vars(import_module(home)).values()
     [locations, *_] = (kind.remote_classes for kind in kinds if getattr(kind, "model_type", None) == model_type)

@@ -1,10 +1,10 @@
-"""The command `hf-ngsan audit`: checks that a model sees no later words, padding or other rows."""
+"""The command `hf-ngsan audit`: checks that later words, padding and other rows do not affect a model."""
 
 import argparse
 
 from .arguments import add_shared, load_on_device, whole_number
 
-SUMMARY = """Check that a model sees no later words, padding or other rows.
+SUMMARY = """Check that later words, padding and other rows do not affect a model.
 
 The order of regions must not affect its predictions either."""
 EPILOG = """examples:

@@ -42,20 +42,20 @@ def run(options: argparse.Namespace) -> None:
     is_search = task_of(load_config(folder)) == "retrieval"
     file = os.path.join(folder, SEARCH if is_search else CONFIDENCE)
     check_outputs({"--model": file})
-    found: Any = calibrate_dual_encoder(options) if is_search else calibrate_captioner(options)
-    write_calibration(folder, found)
+    result: Any = calibrate_dual_encoder(options) if is_search else calibrate_captioner(options)
+    write_calibration(folder, result)
     if is_search:
         print(
-            f"{file}: no image is near enough below a similarity of {found.min_similarity:.3f}; {found.missed:.0%} of "
-            f"{found.num_images} images are further from their captions, and {found.mistaken:.0%} of collections "
+            f"{file}: no image is near enough below a similarity of {result.min_similarity:.3f}; {result.missed:.0%} "
+            f"of {result.num_images} images are further from their captions, and {result.mistaken:.0%} of collections "
             "without the image of a caption have one that is nearer."
         )
         return
-    doubts = f"{found.doubted:.0%} of wrong captions get a warning, below {found.doubt_below:.2f}"
-    print(f"{file}: AUROC {found.auroc:.3f}, calibration error {found.calibration_error:.3f}; {doubts}.")
+    doubts = f"{result.doubted:.0%} of wrong captions get a warning, below {result.doubt_below:.2f}"
+    print(f"{file}: AUROC {result.auroc:.3f}, calibration error {result.calibration_error:.3f}; {doubts}.")
     print(
-        f"These are by cross-validation over {found.num_images} captions; a caption counts as right from a CIDEr-D of "
-        f"{found.median_cider_d:.2f}."
+        f"These are by cross-validation over {result.num_images} captions; a caption counts as right from a CIDEr-D of "
+        f"{result.median_cider_d:.2f}."
     )
 
 

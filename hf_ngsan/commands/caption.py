@@ -179,7 +179,7 @@ def with_boxes(options: argparse.Namespace, paths: Sequence[str], config: Any) -
     boxes, notes = boxes_of_images(options.boxes, images, vision, options.skip_errors)
     for note in notes:
         print(f"hf-ngsan: {note}", file=sys.stderr)
-    return [{"image": path, "boxes": of_image} for path, of_image in zip(paths, boxes, strict=True)]
+    return [{"image": path, "boxes": image_boxes} for path, image_boxes in zip(paths, boxes, strict=True)]
 
 
 def rows_of_dataset(options: argparse.Namespace, model: Any, processor: Any) -> tuple[Any, list[str]]:

@@ -106,9 +106,9 @@ def compare(options: argparse.Namespace) -> None:
     missing = set(images) ^ set(others)
     if missing:
         raise ValueError(f"{' and '.join(options.compare)} have different images, such as {min(missing, key=str)}.")
-    of_image = dict(zip(others, second, strict=True))
+    captions_of_images = dict(zip(others, second, strict=True))
     metric = CaptionMetrics(metrics=options.metrics, tokenizer=caption_units(options.language))
-    scores = compare_captions(metric, first, [of_image[image] for image in images], matched)
+    scores = compare_captions(metric, first, [captions_of_images[image] for image in images], matched)
     print(f"{'metric':<8} {'A':>7} {'B':>7} {'A - B':>8} {'95% interval':>20} {'p':>7} {'p (Holm)':>9}")
     for name, of_metric in scores.items():
         low, high = of_metric.comparison.interval

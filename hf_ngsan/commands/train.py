@@ -1,7 +1,6 @@
 """The command `hf-ngsan train`: trains a model of any task from a training config."""
 
 import argparse
-import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -67,25 +66,23 @@ def config_of(options: argparse.Namespace) -> Any:
     stage = [] if options.stage is None else [f"training.stage={options.stage}"]
     overrides = [*options.overrides, *stage]
     if not options.modules:  # modules may register tasks with other keys
-        check_keys(options.config, overrides)
+        check_file(options.config, overrides)
     from ..tasks import load_training_config
 
     return load_training_config(options.config, overrides)
 
 
-def check_keys(config: str, overrides: Sequence[str]) -> None:
+def check_file(config: str, overrides: Sequence[str]) -> None:
     """Raises an error, before torch is imported, for a section or key that no task has."""
     from ..tasks.settings import base
-    from ..training.config import WITH_LORA, ConfigError, parse_override, read_with_base, suggestion
+    from ..training.config import WITH_LORA, check_keys, keys_of, parse_override, read_with_base
 
-    known: dict[str, set[str]] = {"model": set(), WITH_LORA: set()}
+    known: dict[str, dict[str, None]] = {"model": {}, WITH_LORA: {}}
     for task in base.TrainingConfig.__subclasses__():
         for section, kind in task.sections().items():
-            known.setdefault(section, set()).update(field.name for field in dataclasses.fields(kind))
+            known.setdefault(section, {}).update(keys_of(kind))
     path = find_config(config)
-    keys_of_file = [(section, key) for section, keys in read_with_base(path).items() for key in keys]
-    for section, key in keys_of_file + [parse_override(text)[:2] for text in overrides]:
-        if section not in known:
-            raise ConfigError(f"{path}: unknown section {section!r}{suggestion(section, known)}")
-        if known[section] and key not in known[section]:
-            raise ConfigError(f"{path}: unknown key {section}.{key}{suggestion(key, known[section], section)}")
+    keys = {section: [*values] for section, values in read_with_base(path).items()}
+    for section, key, _ in map(parse_override, overrides):
+        keys.setdefault(section, []).append(key)
+    check_keys(keys, known, str(path))

@@ -42,11 +42,11 @@ class ImageBoxes:
     image_id: int | str | None = None
 
     @classmethod
-    def of(cls, corners: Any, scores: Any, labels: Any, *of_image: Any) -> "ImageBoxes":
+    def of(cls, corners: Any, scores: Any, labels: Any, *image_fields: Any) -> "ImageBoxes":
         """Makes the boxes of an image from arrays, tensors or lists."""
         plain = [part if isinstance(part, (list, tuple)) else part.tolist() for part in (corners, scores, labels)]
         arrays = np.array(plain[0], np.float32).reshape(-1, 4), np.array(plain[1], float)
-        return cls(*arrays, np.array([*map(str, plain[2])], object), *of_image)
+        return cls(*arrays, np.array([*map(str, plain[2])], object), *image_fields)
 
     def only(self, places: np.ndarray) -> "ImageBoxes":
         return replace(self, corners=self.corners[places], labels=self.labels[places], scores=self.scores[places])
@@ -71,10 +71,10 @@ class ImageBoxes:
             raise DataError(f"{name} has {width} x {height} pixels, but its boxes are for {self.size} pixels.")
         have_area = self.have_area(width, height)
         if not have_area.all():
-            told = f"{name} has boxes outside of it or without area: {self.corners[~have_area].tolist()}"
+            problem = f"{name} has boxes outside of it or without area: {self.corners[~have_area].tolist()}"
             if not skip_errors:
-                raise DataError(f"{told} (--skip-errors leaves them out).")
-            logger.warning("%s; they were left out.", told)
+                raise DataError(f"{problem} (--skip-errors leaves them out).")
+            logger.warning("%s; they were left out.", problem)
         shares = (self.corners / np.array(self.size or (width, height), np.float32)[[0, 1, 0, 1]]).clip(0, 1)
         return replace(self, corners=shares, size=SHARES).only(have_area)
 
@@ -110,10 +110,10 @@ def boxes_of_images(
         faults += [f"{image[1]} {corners.tolist()}" for corners in boxes.corners[~have_area]]
         chosen.append(boxes.only(have_area).surest(settings))
     if faults:
-        told = f"{path}: {len(faults)} boxes are outside of their images or have no area: {listing(faults)}"
+        problem = f"{path}: {len(faults)} boxes are outside of their images or have no area: {listing(faults)}"
         if not skip_errors:
-            raise DataError(f"{told} (--skip-errors leaves them out).")
-        notes.append(f"{told}; they were left out.")
+            raise DataError(f"{problem} (--skip-errors leaves them out).")
+        notes.append(f"{problem}; they were left out.")
     used = set(map(id, matched))
     if unused := [boxes.name or boxes.image_id for boxes in detections if id(boxes) not in used]:
         notes.append(f"{path} also has boxes of {len(unused)} other images: {listing(unused)}.")
@@ -122,10 +122,10 @@ def boxes_of_images(
     return chosen, notes
 
 
-def match_boxes(found: Sequence[ImageBoxes], images: Sequence[tuple], path: str | os.PathLike) -> list[ImageBoxes]:
+def match_boxes(detected: Sequence[ImageBoxes], images: Sequence[tuple], path: str | os.PathLike) -> list[ImageBoxes]:
     for key in KEYS:
         by_key: dict[Any, list[ImageBoxes]] = defaultdict(list)
-        for boxes in found:
+        for boxes in detected:
             by_key[key(boxes.name, boxes.image_id)].append(boxes)
         by_key.pop(None, None)
         wanted = [key(image[1], image[0]) for image in images]
@@ -137,8 +137,8 @@ def match_boxes(found: Sequence[ImageBoxes], images: Sequence[tuple], path: str 
             if are_places and (other := by_key.keys() - counts.keys()):  # such as ids counted from 1
                 raise DataError(f"{path}: {listing(sorted(other))} are not ids of images; these are counted from 0.")
             return [by_key[name][0] if name in matched else NO_BOXES for name in wanted]
-    sources, names = listing([boxes.name or boxes.image_id for boxes in found]), listing([image[1] for image in images])
-    raise DataError(f"{path} has no boxes of the images {names}; its images are {sources or 'none'}.")
+    sources = listing([boxes.name or boxes.image_id for boxes in detected]) or "none"
+    raise DataError(f"{path} has no boxes of {listing([image[1] for image in images])}; its images are {sources}.")
 
 
 def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:

@@ -182,9 +182,7 @@ def known_id(record: Record, field: str, known: Container[int]) -> int:
 
 def records_of(content: object, key: str, path: str | os.PathLike) -> list[Record]:
     """Returns the objects of the list `key` of a COCO file; raises a DataError if there is no such list."""
-    if not isinstance(content, dict) or not isinstance(content.get(key), list):
-        raise DataError(f"{path} has no list {key!r}; a COCO annotation file is an object with lists.")
-    return [checked_record(f"{path}, {key}[{index}]", item) for index, item in enumerate(content[key])]
+    return checked_record(str(path), content).records(key)
 
 
 def in_order(annotations: Iterable[Record]) -> list[Record]:

@@ -45,8 +45,6 @@ class CaptionCollator:
         model: Any = None,
         with_images: bool = True,
     ):
-        if 0 in (captions_per_image, max_caption_length):
-            raise DataError("captions_per_image and max_caption_length must be at least 1, or None.")
         self.processor, self.model = processor, model
         self.captions_per_image, self.max_caption_length = captions_per_image, max_caption_length
         self.augment, self.with_images = augment, with_images
@@ -117,12 +115,12 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
             raise DataError(f"The row with image_id {without[0]} has no visual_features, and some row has no image.")
         return {"images": images}
     boxes = [row.get("visual_boxes") for row in rows]
-    having = [box is not None and np.ndim(box) > 0 for box in boxes]  # datasets with Array2D read None as NaN
-    if any(having) and not all(having):
-        missing = rows[having.index(False)].get("image_id")
+    has_boxes = [box is not None and np.ndim(box) > 0 for box in boxes]  # datasets with Array2D read None as NaN
+    if any(has_boxes) and not all(has_boxes):
+        missing = rows[has_boxes.index(False)].get("image_id")
         raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch do.")
     features = [np.asarray(row["visual_features"]) for row in rows]
-    return {"visual_features": features, "visual_boxes": list(map(np.asarray, boxes)) if all(having) else None}
+    return {"visual_features": features, "visual_boxes": list(map(np.asarray, boxes)) if all(has_boxes) else None}
 
 
 def pick(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:

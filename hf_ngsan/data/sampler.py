@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DataError
-
 
 def digest(*parts: Any) -> bytes:
     """Returns 8 bytes that depend only on the `repr` of the arguments, in any process."""
@@ -63,9 +61,6 @@ class EpochSampler:
 
     def set_epoch(self, epoch: int, start_batch: int = 0) -> None:
         """Continues with another epoch, from the given global batch."""
-        if epoch < 0 or not 0 <= start_batch <= self.batches_per_epoch:
-            known = f"batches are 0 … {self.batches_per_epoch}, epochs from 0"
-            raise DataError(f"epoch {epoch}, batch {start_batch}: {known}.")
         self.epoch, self.start_batch = epoch, start_batch
 
     @property

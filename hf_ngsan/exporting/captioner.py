@@ -79,9 +79,6 @@ class Captioner:
             inputs["attention_mask"] = [np.ones(len(rows)) for rows in inputs["visual_features"]]
         if self.settings["square_grids"] and "visual_boxes" not in inputs and "visual_features" in inputs:
             inputs["visual_boxes"] = [square_grid(len(rows)) for rows in inputs["visual_features"]]
-        missing = [name for name in self.inputs if name not in inputs]
-        if missing:
-            raise ValueError(f"This captioner needs {' and '.join(missing)} for every image.")
         return {
             name: padded(rows, np.int64 if name == "attention_mask" else np.float32) for name, rows in inputs.items()
         }

@@ -52,7 +52,7 @@ def write_exported_captioner(model: PreTrainedModel, processor: Any, folder: Pat
 def write_captioner_graphs(
     model: PreTrainedModel, processor: Any, folder: Path, provenance: Mapping[str, Any] | None = None
 ) -> None:
-    """Writes the graphs of a captioner and their settings, with the provenance of its features if it sees images."""
+    """Writes the graphs of a captioner and their settings, with the provenance of its features if it reads images."""
     if not isinstance(model, CaptioningForConditionalGeneration):
         raise UnexportableError(f"{type(model).__name__} is not a captioner of this package and cannot be exported.")
     config: Any = model.config

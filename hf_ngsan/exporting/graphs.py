@@ -32,9 +32,9 @@ def encode(captioner: Any, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     visual: dict[str, Any] = inputs
     outputs = {}
     if "pixel_values" in inputs:
-        seen = captioner.model.get_visual_tokens(**inputs)
-        visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
-        outputs = {"features": seen.visual_features, "boxes": seen.visual_boxes}
+        tokens = captioner.model.get_visual_tokens(**inputs)
+        visual = {"visual_features": tokens.visual_features, "visual_boxes": tokens.visual_boxes}
+        outputs = {"features": tokens.visual_features, "boxes": tokens.visual_boxes}
     states = captioner.model.encoder(**visual).last_hidden_state
     start_token = captioner.config.decoder_start_token_id
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())

@@ -4,6 +4,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,71 +128,135 @@ def extract_features(
     if change is not None and model.config.kind == "boxes":
         raise ExtractionError("Images with boxes cannot be changed: their boxes would not be changed.")
 
-    def plan() -> tuple[list[Chunk], dict, int]:
-        kind = model.config.kind
-        columns = ["image_id", "visual_features", *["visual_boxes"] * (kind != "frames"), "width", "height"]
-        columns += ["file_name", *["objects", "object_scores"] * (kind in ("regions", "boxes"))]
+    def plan() -> tuple[dict, list[Chunk], int]:
+        check_output_folder(folder.path)
+        lock.acquire()
         description = {
             "format": 1,
             "backbone": str(name),
             **(model.provenance if isinstance(model, VisionGraph) else vision_provenance(model, image_processor)),
             "dtype": dtype,
-            "columns": columns + ["captions"] * images.has_captions + ["split"] * (split is not None),
+            "columns": column_names(model.config.kind, images, split),
             "images_per_shard": images_per_shard or default_images_per_shard(len(images), batch_size),
             **({} if change is None else {"change": dict(change.description)}),
             "versions": installed_versions(PACKAGES),
         }
-        check_output_folder(folder.path)
-        lock.acquire()
-        description = begin_folder(folder, description)
-        records = folder.records(with_images=True)
-        rows = rows_by_image_id(folder, records)
-        refuse_other_images(images, split, records, rows)
-        size = description["images_per_shard"]
-        return plan_chunks(images, split, records, rows, size, batch_size), description, len(rows)
-
-    def publish() -> tuple[int, list[dict]]:
-        records = folder.records()
-        unread = {entry["image_id"]: entry for record in records for entry in record.skipped}
-        present = rows_by_image_id(folder, records) if unread else {}
-        skipped = [entry for image_id, entry in unread.items() if image_id not in present]
-        written = [shard_name(chunk.generation, chunk.number) for chunk in chunks if not chunk.is_retry]
-        return folder.make_dataset(json.dumps(described(description)), skipped, written), skipped
+        return plan_in_folder(folder, description, images, split, batch_size)
 
     try:
-        chunks, description, num_before = on_main_process(accelerator, plan)
+        description, chunks, num_before = on_main_process(accelerator, plan)
+        extraction = Extraction(model, images, folder, description, split, detector, skip_errors)
         share = chunks[accelerator.process_index :: accelerator.num_processes]
         batches = [batch for chunk in share for batch in chunk.batches]
         prepared = load_batches(images, batches, image_processor, num_workers, accelerator, "extracting", change)
         if not isinstance(model, VisionGraph):
-            model = model.eval().to(accelerator.device)
-        columns, image_list = columns_of(description), images.checksum(split)
+            model.eval().to(accelerator.device)
         for chunk in share:
-            shard = ShardWriter(folder, columns, chunk.generation, chunk.number, image_list)
-            unread: list[dict] = []
-            stamps: dict[str, FileStamp] = {}
-            try:
-                for batch in islice(prepared, len(chunk.batches)):
-                    stamps |= {str(images.images[place].image_id): stamp for place, stamp in batch.stamps.items()}
-                    for place in batch.positions if images.boxes else ():
-                        stamps[f"boxes {images.images[place].image_id}"] = images.boxes[place].stamp
-                    for place, reason in batch.unreadable:
-                        if not skip_errors:
-                            raise ExtractionError(f"{reason} {SKIP_ERRORS}")
-                        image = images.images[place]
-                        unread.append({"image_id": image.image_id, "file_name": image.file_name, "reason": reason})
-                    boxes = boxes_of_batch(images, batch, detector, model.config, skip_errors)
-                    for row in rows_of_batch(model, images, split, description, batch, boxes):
-                        shard.write(row)
-                if shard.num_rows or not chunk.is_retry:
-                    shard.commit(unread, stamps)
-            finally:
-                shard.discard()
+            extraction.write_shard(chunk, prepared)
         accelerator.wait_for_everyone()
-        num_rows, skipped = on_main_process(accelerator, publish)
+        num_rows, skipped = on_main_process(accelerator, lambda: extraction.publish(chunks))
     finally:
         lock.release()
     return ExtractionResult(num_rows, skipped, num_rows - num_before, time.perf_counter() - begin)
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """An extraction into a folder with a description (see `extraction.json`)."""
+
+    model: Any
+    images: ImageList
+    folder: FeatureFolder
+    description: Mapping
+    split: str | None
+    detector: Callable[[list], Any] | None
+    skip_errors: bool
+
+    @cached_property
+    def image_list(self) -> str:
+        return self.images.checksum(self.split)
+
+    def write_shard(self, chunk: Chunk, prepared: Iterator[PreparedBatch]) -> None:
+        """Encodes the batches of a chunk, which are the next prepared ones, and writes its shard."""
+        images, columns = self.images, columns_of(self.description)
+        shard = ShardWriter(self.folder, columns, chunk.generation, chunk.number, self.image_list)
+        unread: list[dict] = []
+        stamps: dict[str, FileStamp] = {}
+        try:
+            for batch in islice(prepared, len(chunk.batches)):
+                stamps |= {str(images.images[place].image_id): stamp for place, stamp in batch.stamps.items()}
+                for place in batch.positions if images.boxes else ():
+                    stamps[f"boxes {images.images[place].image_id}"] = images.boxes[place].stamp
+                for place, reason in batch.unreadable:
+                    if not self.skip_errors:
+                        raise ExtractionError(f"{reason} {SKIP_ERRORS}")
+                    image = images.images[place]
+                    unread.append({"image_id": image.image_id, "file_name": image.file_name, "reason": reason})
+                for row in self.rows_of_batch(batch):
+                    shard.write(row)
+            if shard.num_rows or not chunk.is_retry:
+                shard.commit(unread, stamps)
+        finally:
+            shard.discard()
+
+    def rows_of_batch(self, batch: PreparedBatch) -> Iterator[dict]:
+        if not batch.positions:
+            return
+        listed = [self.images.images[position] for position in batch.positions]
+        inputs, boxes = batch.inputs, self.boxes_of_batch(batch)
+        if boxes:
+            from ..models.processing_captioning import pad_visual_inputs
+
+            inputs = inputs | pad_visual_inputs(visual_boxes=[image_boxes.corners for image_boxes in boxes])
+        names = [image.file_name for image in listed]
+        encoded_images = encoded(self.model, inputs, self.description["dtype"], names)
+        for place, (image, (width, height), fields) in enumerate(zip(listed, batch.sizes, encoded_images, strict=True)):
+            if boxes:  # followed by the whole image and grid cells
+                labels, scores = boxes[place].labels, boxes[place].scores
+                rest = len(fields["visual_boxes"]) - len(labels)
+                fields |= {"objects": [*labels, *[""] * rest], "object_scores": [*scores, *[1.0] * rest]}
+            row = {
+                "image_id": image.image_id,
+                **fields,
+                "captions": list(image.captions or ()),
+                "width": width,
+                "height": height,
+                "split": self.split,
+                "file_name": image.file_name,
+            }
+            row = {name: row[name] for name in self.description["columns"]}
+            yield check_row(row, where=image.file_name, feature_size=self.description["feature_size"])
+
+    def boxes_of_batch(self, batch: PreparedBatch) -> list[ImageBoxes]:
+        """Returns the boxes of the images of a batch, from their file or a detector; none without either."""
+        images, positions = self.images, batch.positions
+        boxes = [images.boxes[place] for place in positions if images.boxes]
+        if self.detector is not None:
+            detections = self.detector([images.read(place)[0] for place in positions])
+            triples = [*zip(*detections, strict=True)] if isinstance(detections, tuple) else detections
+            boxes = [ImageBoxes.of(*triple).surest(self.model.config) for triple in triples]
+            if len(boxes) != len(positions):
+                raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not {len(positions)}.")
+        return [
+            image_boxes.fitted(*size, images.images[place].file_name, self.skip_errors)
+            for image_boxes, size, place in zip(boxes, batch.sizes, positions, strict=False)
+        ]
+
+    def publish(self, chunks: Sequence[Chunk]) -> tuple[int, list[dict]]:
+        """Makes all shards one dataset; returns its number of rows, and the images that could not be read."""
+        records = self.folder.records()
+        unread = {entry["image_id"]: entry for record in records for entry in record.skipped}
+        present = rows_by_image_id(self.folder, records) if unread else {}
+        skipped = [entry for image_id, entry in unread.items() if image_id not in present]
+        written = [shard_name(chunk.generation, chunk.number) for chunk in chunks if not chunk.is_retry]
+        return self.folder.make_dataset(json.dumps(described(self.description)), skipped, written), skipped
+
+
+def column_names(kind: str, images: ImageList, split: str | None) -> list[str]:
+    """Returns the columns of the features of a vision encoder of some kind."""
+    names = ["image_id", "visual_features", *["visual_boxes"] * (kind != "frames"), "width", "height", "file_name"]
+    names += ["objects", "object_scores"] * (kind in ("regions", "boxes"))
+    return names + ["captions"] * images.has_captions + ["split"] * (split is not None)
 
 
 def columns_of(description: Mapping) -> Features:
@@ -199,77 +265,27 @@ def columns_of(description: Mapping) -> Features:
     return Features({name: feature for name, feature in columns.items() if name in description["columns"]})
 
 
-def rows_of_batch(
-    model: Any,
-    images: ImageList,
-    split: str | None,
-    description: Mapping,
-    batch: PreparedBatch,
-    boxes: Sequence[ImageBoxes],
-) -> Iterator[dict]:
-    if not batch.positions:
-        return
-    listed = [images.images[position] for position in batch.positions]
-    inputs = batch.inputs
-    if boxes:
-        from ..models.processing_captioning import pad_visual_inputs
-
-        inputs = inputs | pad_visual_inputs(visual_boxes=[of_image.corners for of_image in boxes])
-    encoded_images = encoded(model, inputs, description["dtype"], [image.file_name for image in listed])
-    for place, (image, (width, height), seen) in enumerate(zip(listed, batch.sizes, encoded_images, strict=True)):
-        if boxes:  # followed by the whole image and grid cells
-            labels, scores = boxes[place].labels, boxes[place].scores
-            rest = len(seen["visual_boxes"]) - len(labels)
-            seen |= {"objects": [*labels, *[""] * rest], "object_scores": [*scores, *[1.0] * rest]}
-        row = {
-            "image_id": image.image_id,
-            **seen,
-            "captions": list(image.captions or ()),
-            "width": width,
-            "height": height,
-            "split": split,
-            "file_name": image.file_name,
-        }
-        row = {name: row[name] for name in description["columns"]}
-        yield check_row(row, where=image.file_name, feature_size=description["feature_size"])
-
-
-def boxes_of_batch(
-    images: ImageList, batch: PreparedBatch, detector: Callable | None, settings: Any, skip_errors: bool
-) -> list[ImageBoxes]:
-    """Returns the boxes of the images of a batch, from their file or a detector; None without either."""
-    boxes = [images.boxes[place] for place in batch.positions if images.boxes]
-    if detector is not None and batch.positions:
-        detections = detector([images.read(place)[0] for place in batch.positions])
-        triples = [*zip(*detections, strict=True)] if isinstance(detections, tuple) else detections
-        boxes = [ImageBoxes.of(*triple).surest(settings) for triple in triples]
-        if len(boxes) != len(batch.positions):
-            raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not {len(batch.positions)}.")
-    known = zip(boxes, batch.sizes, batch.positions, strict=False)
-    return [of.fitted(*size, images.images[place].file_name, skip_errors) for of, size, place in known]
-
-
 def encoded(model: Any, inputs: Mapping[str, Any], dtype: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Encodes images; returns for each of them `visual_features` `(N, D)` in a dtype, float32 `visual_boxes` `(N, 4)`
     (except for frames) and, for detected regions, their class names `objects` and their `object_scores`.
     """
-    seen = model(**inputs) if isinstance(model, VisionGraph) else outputs_of(model, inputs)
-    mask = seen.pop("attention_mask").astype(bool)
-    of_images = []
+    outputs = model(**inputs) if isinstance(model, VisionGraph) else outputs_of(model, inputs)
+    mask = outputs.pop("attention_mask").astype(bool)
+    rows = []
     for place, name in enumerate(names):
-        of_image = {key: values[place][mask[place]] for key, values in seen.items()}
+        fields = {key: values[place][mask[place]] for key, values in outputs.items()}
         with numpy.errstate(over="ignore"):
-            row: dict[str, Any] = {"visual_features": of_image.pop("visual_features").astype(dtype)}
+            row: dict[str, Any] = {"visual_features": fields.pop("visual_features").astype(dtype)}
         if not numpy.isfinite(row["visual_features"]).all():
             raise ExtractionError(
                 f"{name}: its features are not finite {dtype} numbers; use --dtype float32, or check the weights."
             )
-        if "classes" in of_image:
+        if "classes" in fields:
             labels = model.config.backbone_config.id2label
-            row["objects"] = [labels.get(number, "") for number in of_image.pop("classes").tolist()]
-            row["object_scores"] = of_image.pop("scores").tolist()
-        of_images.append(row | of_image)
-    return of_images
+            row["objects"] = [labels.get(number, "") for number in fields.pop("classes").tolist()]
+            row["object_scores"] = fields.pop("scores").tolist()
+        rows.append(row | fields)
+    return rows
 
 
 def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
@@ -279,8 +295,8 @@ def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, numpy.ndarray
     options = {"output_detections": True} if model.config.kind == "regions" else {}
     with torch.inference_mode():
         output = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()}, **options)
-    seen = {name: values.cpu() for name, values in output.items()}
-    return {name: (one.float() if one.is_floating_point() else one).numpy() for name, one in seen.items()}
+    arrays = {name: values.cpu() for name, values in output.items()}
+    return {name: (array.float() if array.is_floating_point() else array).numpy() for name, array in arrays.items()}
 
 
 def check_output_folder(folder: Path) -> None:
@@ -288,6 +304,18 @@ def check_output_folder(folder: Path) -> None:
     if not is_empty(folder) and not (folder / METADATA).is_file():
         raise ExtractionError(f"The output {folder} is a file, or has files of another kind; choose another.")
     check_place(folder / METADATA)
+
+
+def plan_in_folder(
+    folder: FeatureFolder, description: dict, images: ImageList, split: str | None, batch_size: int
+) -> tuple[dict, list[Chunk], int]:
+    """Returns the description of a new folder, or of the features in it, the chunks to add, and its number of rows."""
+    description = begin_folder(folder, description)
+    records = folder.records(with_images=True)
+    rows = rows_by_image_id(folder, records)
+    refuse_other_images(images, split, records, rows)
+    chunks = plan_chunks(images, split, records, rows, description["images_per_shard"], batch_size)
+    return description, chunks, len(rows)
 
 
 def begin_folder(folder: FeatureFolder, description: dict) -> dict:

@@ -159,7 +159,7 @@ def list_images(
             captions are used; images without any are then left out, and a note counts them.
             Or a dataset with images, such as `images:SOURCE` ([`~hf_ngsan.data.load_data`]).
         image_folder: the folder that file names in a JSON file are relative to; by default that of the file, or
-            `images` beside it.
+            `images` next to it.
         split: split of a dataset, which is required.
 
     Raises:
@@ -301,58 +301,16 @@ def prepare_batch(
 ) -> PreparedBatch:
     """Reads a batch; an error of one image, of any type, does not affect the others."""
     least_side = least_side_of(image_processor) if change is None else None
-    pictures: dict[int, Any] = {}  # images, or lists of the frames of clips
-    stamps: dict[int, FileStamp] = {}
-    unreadable: list[tuple[int, str]] = []
-
-    def read(position: int) -> None:
-        listed = images.images[position]
-        picture: Any
-        if images.of_clips:
-            picture, stamp = images.read_clip(position, image_processor)
-        else:
-            picture, stamp = images.read(position, least_side and max(least_side, thumbnail_side))
-        if change is not None:
-            row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
-            picture = change.change(row)["image"]
-        pictures[position] = picture
-        stamps.update({} if stamp is None else {position: stamp})
-
-    def preprocess(*some: int) -> dict[str, Any]:
-        of_each = [pictures[position] if images.of_clips else [pictures[position]] for position in some]
-        if not some:
-            return {}
-        outputs = image_processor(images=[image for of_one in of_each for image in of_one], return_tensors="pt")
-        if not images.of_clips:
-            return dict(outputs)
-        from ..models.processing_captioning import pad_clips
-
-        return pad_clips(outputs["pixel_values"].split([*map(len, of_each)]))
-
-    def readable(work: Callable[[int], Any], some: Iterable[int]) -> list[int]:
-        """Returns the positions for which `work` succeeds; the other images are recorded as unreadable."""
-        done = []
-        for position in some:
-            try:
-                work(position)
-            except MemoryError:
-                raise
-            except Exception as error:
-                is_told = isinstance(error, ImageError | DataError)  # with a message that names the image
-                name = images.images[position].file_name
-                reason = str(error) if is_told else f"{name} cannot be read ({type_and_reason(error)})."
-                unreadable.append((position, " ".join(reason.split())))
-            else:
-                done.append(position)
-        return done
-
-    kept = readable(read, positions)
+    least_side = least_side and max(least_side, thumbnail_side)
+    read = partial(read_picture, images, image_processor, change, least_side)
+    pictures, unreadable = results_of_readable(images, read, positions)
     try:
-        inputs = preprocess(*kept)
+        inputs = preprocess(image_processor, [picture for picture, _ in pictures.values()])
     except Exception:  # for example an image of an extreme shape
-        kept = readable(preprocess, kept)
-        inputs = preprocess(*kept)
-    first = [pictures[position][0] if images.of_clips else pictures[position] for position in kept]
+        alone, failed = results_of_readable(images, lambda p: preprocess(image_processor, [pictures[p][0]]), pictures)
+        pictures, unreadable = {position: pictures[position] for position in alone}, unreadable + failed
+        inputs = preprocess(image_processor, [picture for picture, _ in pictures.values()])
+    first = [picture[0] if isinstance(picture, list) else picture for picture, _ in pictures.values()]
     sizes = [picture.info.get("full size", picture.size) for picture in first]
     thumbnails = []
     for picture in first if thumbnail_side else ():
@@ -360,8 +318,56 @@ def prepare_batch(
         picture.thumbnail((thumbnail_side, thumbnail_side))
         picture.save(file, "JPEG", quality=85)
         thumbnails.append(file.getvalue())
-    stamps = {position: stamp for position, stamp in stamps.items() if position in kept}
-    return PreparedBatch(kept, sizes, inputs, unreadable, stamps, thumbnails)
+    stamps = {position: stamp for position, (_, stamp) in pictures.items() if stamp is not None}
+    return PreparedBatch([*pictures], sizes, inputs, unreadable, stamps, thumbnails)
+
+
+def read_picture(
+    images: ImageList, image_processor: Any, change: ImageChange | None, least_side: int | None, position: int
+) -> tuple[Any, FileStamp | None]:
+    """Returns an image, or the list of the frames of a clip, after a change, and the stamp of its file."""
+    picture: Any
+    if images.of_clips:
+        picture, stamp = images.read_clip(position, image_processor)
+    else:
+        picture, stamp = images.read(position, least_side)
+    if change is not None:
+        listed = images.images[position]
+        row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
+        picture = change.change(row)["image"]
+    return picture, stamp
+
+
+def preprocess(image_processor: Callable[..., Mapping[str, Any]], pictures: Sequence[Any]) -> dict[str, Any]:
+    """Returns the inputs of a vision encoder for images, or for clips as lists of frames."""
+    if not pictures:
+        return {}
+    of_clips = isinstance(pictures[0], list)
+    frames = [frame for clip in pictures for frame in clip] if of_clips else pictures
+    outputs = image_processor(images=frames, return_tensors="pt")
+    if not of_clips:
+        return dict(outputs)
+    from ..models.processing_captioning import pad_clips
+
+    return pad_clips(outputs["pixel_values"].split([*map(len, pictures)]))
+
+
+def results_of_readable(
+    images: ImageList, work: Callable[[int], Any], positions: Iterable[int]
+) -> tuple[dict[int, Any], list[tuple[int, str]]]:
+    """Returns the results of `work` by position, and the positions of images for which it fails, with the reasons."""
+    results, unreadable = {}, []
+    for position in positions:
+        try:
+            results[position] = work(position)
+        except MemoryError:
+            raise
+        except Exception as error:
+            names_image = isinstance(error, ImageError | DataError)
+            name = images.images[position].file_name
+            reason = str(error) if names_image else f"{name} cannot be read ({type_and_reason(error)})."
+            unreadable.append((position, " ".join(reason.split())))
+    return results, unreadable
 
 
 def load_batches(

@@ -336,9 +336,9 @@ def caption_images_of(guest: Guest, images: Sequence[Any], texts: Sequence[str] 
     [`Guest.inputs`].
     """
     texts = [""] * len(images) if texts is None else texts
-    made = [guest.inputs(load_image(image), text) for image, text in zip(images, texts, strict=True)]
+    inputs_of_images = [guest.inputs(load_image(image), text) for image, text in zip(images, texts, strict=True)]
     captions: dict[int, str] = {}
-    for places, together in batches(made):
+    for places, together in batches(inputs_of_images):
         inputs, sequences = generated(guest, together, **arguments)
         captions |= dict(zip(places, guest.decode(sequences, inputs), strict=True))
     return [captions[place] for place in range(len(images))]

@@ -89,18 +89,18 @@ class ItemReader:
             return Item(name, error=error if is_named else unread)
 
     def read(self, source: Any, name: str) -> Item:
-        given = source if isinstance(source, Mapping) else {"image": source}
-        if {"bytes", "path"} & given.keys() and not {"image", "visual_features", *CLIPS} & given.keys():
-            given = {"image": source}  # an undecoded image of `datasets`
-        item = Item(name, text=self.text_of(given, name))
+        row = source if isinstance(source, Mapping) else {"image": source}
+        if {"bytes", "path"} & row.keys() and not {"image", "visual_features", *CLIPS} & row.keys():
+            row = {"image": source}  # an undecoded image of `datasets`
+        item = Item(name, text=self.text_of(row, name))
         vision = getattr(self.config, "vision_config", None)
         takes_images = self.takes_only_images or vision is not None
-        if given.get("visual_features") is not None:
-            self.read_features(item, given)
-        elif getattr(vision, "kind", None) == "frames" and any(given.get(key) is not None for key in ("image", *CLIPS)):
-            self.read_clip(item, given)
-        elif takes_images and given.get("image") is not None:
-            self.read_image(item, given)
+        if row.get("visual_features") is not None:
+            self.read_features(item, row)
+        elif getattr(vision, "kind", None) == "frames" and any(row.get(key) is not None for key in ("image", *CLIPS)):
+            self.read_clip(item, row)
+        elif takes_images and row.get("image") is not None:
+            self.read_image(item, row)
         else:
             if not takes_images:
                 raise ValueError(
@@ -159,8 +159,6 @@ class ItemReader:
 
     def read_image(self, item: Item, source: Mapping) -> None:
         image_processor = self.processor.image_processor
-        if image_processor is None:
-            raise ValueError("The processor has no image processor; create it with image_processor=...")
         least_side = None if self.with_maps else least_side_of(image_processor)
         image = load_image(source["image"], item.name, least_side)
         if (boxes := source.get("boxes")) is not None:
@@ -357,10 +355,10 @@ class ItemPipeline(ImageToTextPipeline):
         mask = self.reader_class.mask_name
         pixels = {name: inputs[name] for name in PIXELS if name in inputs}
         regions = {name: inputs[name] for name in ("visual_boxes", mask) if name in inputs}
-        seen = dict(self.model.model.get_visual_tokens(**pixels, **regions))
-        seen[mask] = seen.pop("attention_mask")
+        tokens = dict(self.model.model.get_visual_tokens(**pixels, **regions))
+        tokens[mask] = tokens.pop("attention_mask")
         rest = {name: value for name, value in inputs.items() if name not in pixels | regions}
-        return BatchFeature(rest | seen), pixels
+        return BatchFeature(rest | tokens), pixels
 
     def place_maps(self, items: list[Item], inputs: BatchFeature) -> None:
         """Sets the boxes of items with attention maps to those of their real regions, and removes other boxes."""

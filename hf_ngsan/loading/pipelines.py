@@ -1,4 +1,4 @@
-"""Classes behind `pipeline()` while this package is imported: for this package's models, and transformers' others."""
+"""Classes that `pipeline()` uses after this package is imported: for its models, and for others of transformers."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -111,8 +111,6 @@ class CaptioningPipeline(ItemPipeline):
             judgements = judge.judge(visual, texts, scores)
             answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
-            if not getattr(self.model.config, "adaptive_attention", False):
-                raise ValueError("A captioner without adaptive_attention has no visualness; RSTNet has it.")
             pairs = word_visualness_pairs(self.model, tokenizer, inputs, sequences)
             for answer, of_words in zip(answers, pairs, strict=True):
                 answer["visualness"] = of_words
@@ -162,9 +160,6 @@ class GuestCaptioningPipeline(CaptioningPipeline):
         if return_scores:
             add_scores(answers, text_scores(self.model, self.guest.tokenizer, inputs, sequences))
         return answers
-
-
-ImageToTextPipeline = CaptioningPipeline  # its former public name, kept for a release
 
 
 class ImageTextToTextPipeline(StockPipeline):

@@ -99,10 +99,7 @@ class DocumentFrequency:
             rows.append(image_captions)
         flat: list[Any] = [caption for image in rows for caption in image]
         images = np.repeat(np.arange(len(rows)), [len(image) for image in rows])
-        strings = sum(isinstance(caption, str) for caption in flat)
-        if 0 < strings < len(flat):
-            raise ValueError("Document frequencies: give all captions as strings or all as token ids.")
-        if strings:
+        if any(isinstance(caption, str) for caption in flat):
             sequences, vocabulary = encode_words(tokenize(flat, tokenizer))
             return cls(count_ngrams(sequences), images, vocabulary)
         levels = count_ngrams(cut_sequences(flat, eos_token_id, ignored_token_ids))
@@ -126,8 +123,6 @@ class DocumentFrequency:
         """
         word_ids = None
         if vocabulary is not None:
-            if self.vocabulary is None:
-                raise ValueError("These document frequencies were counted on token ids; text needs those of words.")
             known_words = {word: index for index, word in enumerate(self.vocabulary)}
             word_ids = np.array([known_words.get(word, -1) for word in vocabulary], dtype=np.int64)
         above, frequencies = np.zeros(1, dtype=np.int64), []
@@ -274,8 +269,6 @@ class CiderDReward:
             references = self.prepare(references)
         number, num_images = len(candidate_ids), len(references)
         if image_indices is None:
-            if number % num_images:
-                raise ValueError(f"{number} candidates cannot be split evenly among {num_images} images.")
             image_indices = np.repeat(np.arange(num_images), number // num_images)
         images = torch.as_tensor(image_indices).cpu().numpy().astype(np.int64)
         if images.shape != (number,) or (number and not 0 <= images.min() <= images.max() < num_images):

@@ -76,8 +76,8 @@ class ClipScore:
             raise ValueError(f"{problem}; every image needs one, and references if other images have references.")
         captions = self.embed_texts(predictions)
         batches = (images[start : start + self.batch_size] for start in range(0, len(images), self.batch_size))
-        seen = np.concatenate([self.embed_images(batch) for batch in batches])
-        values = {"clip_score": self.weight * cosines(captions, seen)}
+        embedded_images = np.concatenate([self.embed_images(batch) for batch in batches])
+        values = {"clip_score": self.weight * cosines(captions, embedded_images)}
         if references is not None:
             known = self.embed_texts([text for texts in references for text in texts])
             first = np.cumsum(numbers) - np.array(numbers)

@@ -84,7 +84,7 @@ def compare_captions(
         first, second: captions of the two systems, one per image.
         references: list of captions for each image.
     """
-    scores = [metric.compute(predictions=those, references=references, per_image=True) for those in (first, second)]
+    scores = [metric.compute(predictions=texts, references=references, per_image=True) for texts in (first, second)]
     images = [system.pop("per_image") for system in scores]
     comparisons = {name: compare(np.subtract(images[0][name], images[1][name])) for name in scores[0]}
     corrected = holm([comparison.p_value for comparison in comparisons.values()])

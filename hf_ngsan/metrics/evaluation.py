@@ -1,5 +1,6 @@
 """The caption metrics as `evaluate.Metric` classes; they need neither a network nor Java."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -58,7 +59,7 @@ class CaptionCorpus:
         return ScoredGroups(references, np.repeat(images, self.numbers), predictions, images)
 
 
-class CaptionMetric(evaluate.Metric):
+class CaptionMetric(evaluate.Metric, ABC):
     """Base class of all caption metrics: input checks, official tokenization, corpus and per-image values.
 
     Args:
@@ -119,9 +120,9 @@ class CaptionMetric(evaluate.Metric):
             result["per_image"] = {name: np.asarray(values, dtype=float).tolist() for name, values in images.items()}
         return result
 
+    @abstractmethod
     def score_corpus(self, corpus: CaptionCorpus) -> Scores:
         """Returns the corpus values by name, and the values of images, arrays `(images,)`."""
-        raise NotImplementedError
 
 
 class Bleu(CaptionMetric):

@@ -174,7 +174,7 @@ class MeteorScorer:
                 if start not in same:
                     matches.append(Match(start, 1, place, 1, STEM))
             if synsets := reference.synsets.get(word):
-                others = (other for other, theirs in caption.synsets.items() if not synsets.isdisjoint(theirs))
+                others = (other for other, of_other in caption.synsets.items() if not synsets.isdisjoint(of_other))
                 places = sorted(start for other in others if other != word for start in caption.word_places[other])
                 matches += [Match(start, 1, place, 1, SYNONYM) for start in places]
             by_place.append(matches)
@@ -199,11 +199,12 @@ class MeteorScorer:
         chunks = matched = matched_reference = 0
         end = reference_end = -1
         for start, length, place, width, stage in self.align(caption, reference):
-            function, theirs = sum(in_caption[start : start + length]), sum(in_reference[place : place + width])
+            function = sum(in_caption[start : start + length])
+            reference_function = sum(in_reference[place : place + width])
             matches[4 * stage] += length - function
-            matches[4 * stage + 1] += width - theirs
+            matches[4 * stage + 1] += width - reference_function
             matches[4 * stage + 2] += function
-            matches[4 * stage + 3] += theirs
+            matches[4 * stage + 3] += reference_function
             chunks += (start, place) != (end, reference_end)
             end, reference_end = start + length, place + width
             matched += length

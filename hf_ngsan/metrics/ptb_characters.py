@@ -57,7 +57,7 @@ SYMBOLS = (
     "061E-061F 066A 066D 06D4 0700-070D 07F6-07F8 0964-0965 0E4F 1FBD 2016-2017 2020-2023 2030-2038 203B 203E-2042 "
     "207C-207E 208C-208E 2100-214F 2190-2BFF 3002 3012 30FB FF01-FF0F FF1A-FF20 FF3B-FF40 FF5B-FF65"
 )
-# Characters with a kind of their own: Latin letters whose other case is ASCII, the no-break space, the soft hyphen, the
+# Characters with a separate kind: Latin letters whose other case is ASCII, the no-break space, the soft hyphen, the
 # next-line control, the ellipsis, the fraction slash and the ideographic comma.
 THEMSELVES = "\u017f\u0131\u0130\u212a\u00a0\u00ad\u0085\u2026\u2044\u3001"
 

@@ -273,7 +273,7 @@ RULES = [
 ]
 
 
-# Number of characters that a rule sees at first. Without a limit, text such as "<!a<!a<!a" would need quadratic time.
+# Number of characters that a rule reads at first. Without a limit, text such as "<!a<!a<!a" would need quadratic time.
 WINDOW = 400
 
 

@@ -127,9 +127,7 @@ def check_similarity(
         similarity = similarity.astype(np.float32 if similarity.dtype == np.float16 else np.float64)
     images, captions = similarity.shape
     if caption_images is None:
-        if captions % images:
-            raise ValueError(f"{captions} captions cannot be divided among {images} images; pass caption_images.")
-        return similarity, np.repeat(np.arange(images), captions // images)
+        caption_images = np.repeat(np.arange(images), captions // images)
     caption_images = as_array(caption_images).astype(np.int64)
     if caption_images.shape != (captions,) or caption_images.min() < 0 or caption_images.max() >= images:
         raise ValueError(f"caption_images must have {captions} indices of images, from 0 to {images - 1}.")

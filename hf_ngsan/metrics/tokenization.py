@@ -32,7 +32,7 @@ class PTBTokenizer:
       a later one) includes the lines in between; here, a token never extends beyond its caption.
     - Lower-casing uses Python's tables instead of Java's; these differ for recently added letters, and for a capital
       sigma after a hyphen at the end of a word.
-    - A rule sees 400 characters, which keeps the time linear: longer tags or URLs may be split, and a sentence that
+    - A rule reads 400 characters, which keeps the time linear: longer tags or URLs may be split, and a sentence that
       starts after more spaces than that does not end the previous one. Long words are not split.
 
     Args:

@@ -69,6 +69,8 @@ def word_visualness_pairs(
     model: Any, tokenizer: PreTrainedTokenizerBase, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor
 ) -> list[list[tuple[str, float]]]:
     """Returns the words of each sequence, without special tokens, with their visualness (see `word_visualness`)."""
+    if not getattr(model.config, "adaptive_attention", False):
+        raise ValueError(f"This {model.config.model_type} model has no visualness, which needs adaptive_attention.")
     silent, captions = set(tokenizer.all_special_ids), []
     for ids, values in zip(sequences.tolist(), model.word_visualness(inputs, sequences).tolist(), strict=True):
         pairs = zip(map(str, tokenizer.convert_ids_to_tokens(ids)), ids, values, strict=True)
@@ -78,8 +80,6 @@ def word_visualness_pairs(
 
 def mean_over_heads(layers: Sequence[torch.Tensor], layer: int | None) -> torch.Tensor:
     """Returns the mean `(captions, words, regions)` over the heads of one layer, or of all layers for `None`."""
-    if layer is not None and not -len(layers) <= layer < len(layers):
-        raise ValueError(f"The decoder has layers 0 to {len(layers) - 1}; there is no layer {layer}.")
     return (torch.stack([*layers]).mean(0) if layer is None else layers[layer]).mean(1)
 
 

@@ -25,6 +25,7 @@ from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer, with_att
 from .modeling_base import (
     HubPreTrainedModel,
     accepts_old_cache_name,
+    check_exactly_one,
     make_vision_encoder,
     refuse_unknown_keywords,
     vision_of,
@@ -35,7 +36,7 @@ from .positions import positions_of_tokens, sinusoids, token_positions
 def refuse_missing_past(
     length: int, cache: Cache | None, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
 ) -> None:
-    """Raises a ValueError if mask or positions count earlier words that the cache lacks."""
+    """Raises a ValueError if mask or positions count earlier words that are not in the cache."""
     if cache is not None and cache.is_compileable:
         return  # its size is fixed from the start, so a mask of any size is valid
     past = 0 if cache is None else cache.get_seq_length()
@@ -141,8 +142,7 @@ class WordDecoder(HubPreTrainedModel):
         `attn_implementation="eager"` returns attention weights and affects only this call.
         """
         refuse_unknown_keywords(self, kwargs)
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Pass exactly one of input_ids (decoder_input_ids) and inputs_embeds to the decoder.")
+        check_exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         batch_size, length, hidden_size = inputs_embeds.shape
@@ -197,37 +197,39 @@ def decoded_outputs(
     )
 
 
-def tokens_in_front(labels: torch.Tensor, start: int) -> torch.Tensor:
+def leading_start_tokens(labels: torch.Tensor, start: int) -> torch.Tensor:
     """Returns which labels `(batch_size, length)` precede the words: start tokens and -100."""
     return (torch.eq(labels, -100) | torch.eq(labels, start)).long().cumprod(1).bool()
 
 
-def labels_from_first_word(labels: torch.Tensor, start: int) -> torch.Tensor:
+def strip_start_tokens(labels: torch.Tensor, start: int) -> torch.Tensor:
     """Returns labels `(batch_size, length)` without leading start tokens and -100, moved to the left."""
-    places = torch.arange(labels.shape[1], device=labels.device) + tokens_in_front(labels, start).sum(1, keepdim=True)
+    places = torch.arange(labels.shape[1], device=labels.device) + leading_start_tokens(labels, start).sum(
+        1, keepdim=True
+    )
     last = labels.shape[1] - 1
     return labels.gather(1, places.clamp(max=last)).masked_fill(places > last, -100)
 
 
-def labels_beside_inputs(labels: torch.Tensor, input_ids: torch.Tensor | None, start: int) -> torch.Tensor:
+def align_labels_with_inputs(labels: torch.Tensor, input_ids: torch.Tensor | None, start: int) -> torch.Tensor:
     """Returns labels `(batch_size, length)` such that each is the token after its input.
 
     Labels with a start token are the inputs themselves, unless the inputs were shifted and have two start tokens.
     """
-    are_inputs = (tokens_in_front(labels, start) & torch.eq(labels, start)).any(1, keepdim=True)
+    are_inputs = (leading_start_tokens(labels, start) & torch.eq(labels, start)).any(1, keepdim=True)
     if input_ids is not None:
         are_inputs &= torch.eq(input_ids, start).sum(1, keepdim=True) < 2
     labels = torch.where(are_inputs, nn.functional.pad(labels[:, 1:], (0, 1), value=-100), labels)
-    return labels.masked_fill(tokens_in_front(labels, start), -100)
+    return labels.masked_fill(leading_start_tokens(labels, start), -100)
 
 
-def shift_behind_start(labels: torch.Tensor, start: int, padding: int) -> torch.Tensor:
+def shift_tokens_right(labels: torch.Tensor, start: int, padding: int) -> torch.Tensor:
     """Shifts labels `(batch_size, length)` right and puts a start token before them; -100 becomes padding."""
     shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
     return shifted.masked_fill(shifted == -100, padding)
 
 
-def behind_end(tokens: torch.Tensor, ends: int | list[int] | None) -> torch.Tensor:
+def mask_after_eos(tokens: torch.Tensor, ends: int | list[int] | None) -> torch.Tensor:
     """Returns which of the new tokens `(rows, length)` come after an end token."""
     is_end = torch.isin(tokens, torch.tensor([] if ends is None else ends, device=tokens.device).reshape(-1))
     return (is_end.cumsum(-1) - is_end.long()) > 0
@@ -269,8 +271,8 @@ class WordGenerationMixin(GenerationMixin):
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels `(batch_size, length)` right; removes in place what precedes the words."""
         start = self.config.decoder_start_token_id
-        labels.copy_(labels_from_first_word(labels, start))
-        return shift_behind_start(labels, start, self.config.pad_token_id)
+        labels.copy_(strip_start_tokens(labels, start))
+        return shift_tokens_right(labels, start, self.config.pad_token_id)
 
     def predict_words(
         self, labels: torch.Tensor | None, num_items_in_batch: Any = None, **inputs: Any
@@ -278,12 +280,12 @@ class WordGenerationMixin(GenerationMixin):
         """Runs `self.model` and the word classifier; without decoder inputs, makes them from labels."""
         start = self.config.decoder_start_token_id
         if labels is not None and inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
-            labels = labels_from_first_word(labels, start)
+            labels = strip_start_tokens(labels, start)
             # Padding follows the words, where causal attention does not reach, so no mask is needed.
             inputs["decoder_attention_mask"] = None
-            inputs["decoder_input_ids"] = shift_behind_start(labels, start, self.config.pad_token_id)
+            inputs["decoder_input_ids"] = shift_tokens_right(labels, start, self.config.pad_token_id)
         elif labels is not None:
-            labels = labels_beside_inputs(labels, inputs["decoder_input_ids"], start)
+            labels = align_labels_with_inputs(labels, inputs["decoder_input_ids"], start)
         if labels is not None and self.training and inputs["use_cache"] is None:
             inputs["use_cache"] = False  # it would be unused, and copying into it takes operators
         outputs = self.model(**inputs)
@@ -351,8 +353,7 @@ class CaptioningModel(HubPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
     ) -> Any:
         """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`, which replace the pixels."""
-        if visual_features is not None:
-            raise ValueError("Pass pixel_values or visual_features to the captioner, not both.")
+        check_exactly_one(pixel_values=pixel_values, visual_features=visual_features)
         return vision_of(self)(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=attention_mask)
 
     def get_input_embeddings(self) -> nn.Module:

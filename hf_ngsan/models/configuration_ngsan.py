@@ -34,7 +34,7 @@ class NGSANConfig(CaptionerConfig):
             `"key"` (eq. 13), summed; `[]` for none (table 4).
         geometry_hidden_size (`int`, defaults to 64): geometric channels d_g of each head. With 80 the model has the
             41.5 M parameters of the paper, with 64 it has 41.25 M.
-        geometry_features (`str`, defaults to `"unsigned"`): `"unsigned"` (eq. 8, which cannot tell left from right) or
+        geometry_features (`str`, defaults to `"unsigned"`): `"unsigned"` (eq. 8, which ignores left and right) or
             `"signed"` (our extension, see [`geometry.relative_geometry`]).
         absolute_geometry (`bool`, defaults to `False`): whether to add sinusoids of each box to the encoder's input
             (the "absolute" row of table 4); `hidden_size` must then be a multiple of 8.
@@ -85,11 +85,6 @@ class NGSANConfig(CaptionerConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         self.geometric_bias = list(self.geometric_bias)
         super().__post_init__(**kwargs)
-
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        if self.absolute_geometry and self.hidden_size % 8:
-            raise ValueError(f"absolute_geometry needs a hidden_size that is a multiple of 8, not {self.hidden_size}.")
 
 
 __all__ = ["NGSANConfig"]

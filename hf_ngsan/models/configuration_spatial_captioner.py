@@ -73,10 +73,5 @@ class SpatialCaptionerConfig(CaptionerConfig):
     def reads_boxes(self) -> bool:
         return self.position_embedding == "boxes"
 
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        if self.position_embedding == "boxes" and self.hidden_size % 8:
-            raise ValueError(f"position_embedding 'boxes' needs a hidden_size divisible by 8, not {self.hidden_size}.")
-
 
 __all__ = ["SpatialCaptionerConfig"]

@@ -135,8 +135,6 @@ class VisionConfig(HubConfig):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        if self.grid_size is not None and len(self.grid_size) != 2:
-            raise ValueError(f"grid_size is {self.grid_size}; it must be two positive numbers, rows and columns.")
         if not self.save_frozen_weights and not (self.frozen and self.pretrained):
             raise ValueError("save_frozen_weights=False needs frozen=True and pretrained.")
 

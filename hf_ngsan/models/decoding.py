@@ -3,7 +3,6 @@
 `model.generate(**inputs, custom_generate=diverse_beam_search, num_beams=6, num_beam_groups=3)` runs no remote code.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -66,7 +65,7 @@ class Kept(NamedTuple):
 class EndedCaptions:
     """The best `size` finished captions of each image, by the rules of transformers' beam search.
 
-    `is_open` `(images,)` tells whether better captions are possible. `scores` `(images, size)` are the scores of the
+    `is_open` `(images,)` states whether better captions are possible. `scores` `(images, size)` are the scores of the
     captions, the best first; minus infinity marks a missing caption.
     """
 
@@ -164,7 +163,7 @@ def diverse_beam_search(
     Args:
         model, ..., model_kwargs: as passed by `generate()`; `num_beams` counts the beams of all groups.
         num_beam_groups: number of groups; it must divide `num_beams`.
-        diversity_penalty: 0 or more.
+        diversity_penalty: what a word loses for each beam of an earlier group that chooses it.
 
     Returns:
         Sequences `(batch_size * num_return_sequences, length)`, or with `return_dict_in_generate` an output with
@@ -174,8 +173,6 @@ def diverse_beam_search(
     beams = generation_config.num_beams
     if num_beam_groups < 1 or beams % num_beam_groups:
         raise ValueError(f"num_beams is {beams}; it must be a multiple of num_beam_groups ({num_beam_groups}).")
-    if not 0 <= diversity_penalty < math.inf:
-        raise ValueError(f"diversity_penalty is {diversity_penalty}; it must be 0 or more.")
     decoder = StepwiseDecoder(model, input_ids, model_kwargs)
     images, size = len(input_ids) // beams, beams // num_beam_groups
     returned = -(-generation_config.num_return_sequences // num_beam_groups)  # by each group

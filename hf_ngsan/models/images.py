@@ -83,7 +83,7 @@ def upright_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith(("I", "F")):  # 16 or 32 bits, which Pillow would clip
         array = np.asarray(image)
         scales = SCALES.get(image.mode, (65535,))
-        image = image_of_array(array, next((one for one in scales if array.max() <= one + RANGE_TOLERANCE), scales[-1]))
+        image = image_of_array(array, next((top for top in scales if array.max() <= top + RANGE_TOLERANCE), scales[-1]))
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

@@ -146,6 +146,12 @@ def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:
         raise TypeError(f"{type(model).__name__} has no argument {names}; see the docstring of forward.")
 
 
+def check_exactly_one(**inputs: Any) -> None:
+    """Raises a ValueError unless exactly one of these inputs is not `None`."""
+    if sum(value is not None for value in inputs.values()) != 1:
+        raise ValueError(f"Pass exactly one of {' and '.join(inputs)}.")
+
+
 def check_visual_features(
     features: torch.Tensor | None, mask: torch.Tensor | None, feature_size: int | None, name: str = "attention_mask"
 ) -> None:

@@ -17,6 +17,7 @@ from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, relative_geometry
 from .modeling_base import (
     HubPreTrainedModel,
+    check_exactly_one,
     check_visual_boxes,
     check_visual_features,
     make_vision_encoder,
@@ -271,8 +272,8 @@ class MCANModel(MCANPreTrainedModel):
                 [`~modeling_mhsan.MHSANModel.get_image_features`]; models with a geometric bias need the boxes of
                 features. By default, a region is padding if all its features are 0, as in the authors' release.
         """
-        if (input_ids is None) == (inputs_embeds is None) or (pixel_values is None) == (visual_features is None):
-            raise ValueError("Pass either input_ids or inputs_embeds, and either pixel_values or visual_features.")
+        check_exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
+        check_exactly_one(pixel_values=pixel_values, visual_features=visual_features)
         if pixel_values is not None:
             visual_features, visual_boxes, visual_attention_mask = self.get_visual_tokens(
                 pixel_values, pixel_mask, visual_boxes, visual_attention_mask

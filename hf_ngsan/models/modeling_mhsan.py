@@ -17,6 +17,7 @@ from .configuration_mhsan import MHSANConfig
 from .contrastive_losses import diversity_penalty, losses_of, pair_losses, penalties_of
 from .modeling_base import (
     HubPreTrainedModel,
+    check_exactly_one,
     check_visual_features,
     make_vision_encoder,
     refuse_unknown_keywords,
@@ -232,8 +233,7 @@ class MHSANModel(HubPreTrainedModel):
             kwargs: `output_hidden_states=True` adds the hidden states of the backbone; images must have the same size.
         """
         refuse_unknown_keywords(self, kwargs)
-        if (pixel_values is None) == (visual_features is None):
-            raise ValueError("Pass pixel_values or visual_features to the model, not both.")
+        check_exactly_one(pixel_values=pixel_values, visual_features=visual_features)
         mask, hidden_states = visual_attention_mask, None
         if pixel_values is not None:
             with_states: Any = kwargs.get("output_hidden_states", self.config.output_hidden_states)

@@ -19,7 +19,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_hub import HubConfig, strict
-from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, check_exactly_one, refuse_unknown_keywords
 
 
 @strict
@@ -64,11 +64,6 @@ class MHSANTextConfig(HubConfig):
     scale_x: float | int = 1.0
     initializer_range: float | int = 0.1
     pad_token_id: int | None = 0
-
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        if self.bidirectional and self.hidden_size % 2:
-            raise ValueError(f"hidden_size ({self.hidden_size}) must be even, because each direction has half of it.")
 
 
 class SRURecurrence(torch.autograd.Function):
@@ -322,8 +317,7 @@ class MHSANTextModel(HubPreTrainedModel):
     ) -> BaseModelOutput:
         """Takes words `(batch_size, length)` or their vectors, and a mask: 1 = real, 0 = padding on any side."""
         refuse_unknown_keywords(self, kwargs)
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Pass either input_ids or inputs_embeds.")
+        check_exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         states, _ = self.sru(words.to(self.embed_tokens.weight.dtype), attention_mask)
         return BaseModelOutput(last_hidden_state=states)

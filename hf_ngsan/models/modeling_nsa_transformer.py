@@ -14,7 +14,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import EncoderLayer
 from .captioning import WordDecoder, WordGenerationMixin, decoded_outputs
 from .configuration_nsa_transformer import NSATransformerConfig
-from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, check_exactly_one, refuse_unknown_keywords
 from .positions import sinusoidal_positions
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -55,8 +55,7 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
     ) -> BaseModelOutput:
         """Takes the arguments for the source of [`NSATransformerForConditionalGeneration.forward`]."""
         refuse_unknown_keywords(self, kwargs)
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Pass exactly one of input_ids and inputs_embeds to the encoder.")
+        check_exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         scaled = inputs_embeds * self.config.hidden_size**0.5

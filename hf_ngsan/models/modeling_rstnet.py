@@ -12,18 +12,13 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import (
-    CROSS_ATTENTIONS,
-    SELF_ATTENTIONS,
-    MultiHeadAttention,
-    TransformerLayer,
-)
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention, TransformerLayer
 from .captioning import CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_rstnet import RSTNetConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, center_and_size, geometry_of_pairs, grid_boxes
 from .modeling_base import HubPreTrainedModel, check_visual_boxes
 from .modeling_rstnet_generation import VisualnessGenerationMixin
-from .modeling_rstnet_language_model import RSTNetLanguageModel, cache_behind
+from .modeling_rstnet_language_model import RSTNetLanguageModel, language_model_cache
 from .modeling_rstnet_release import (
     MIN_WEIGHT,
     GridAttention,
@@ -314,12 +309,12 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
         }
         if self.language_model is None:
             return further
-        if inputs.input_ids is None:
-            raise ValueError("The language model needs words: pass decoder_input_ids, not decoder_inputs_embeds.")
         language_cache = None
         if inputs.cache is not None:
             number = self.language_model.config.cached_layers
-            language_cache = cache_behind(inputs.cache.self_attention_cache, self.config.num_hidden_layers, number)
+            language_cache = language_model_cache(
+                inputs.cache.self_attention_cache, self.config.num_hidden_layers, number
+            )
         with torch.no_grad():
             outputs = self.language_model(
                 inputs.input_ids, inputs.attention_mask, inputs.position_ids, language_cache, with_logits=False

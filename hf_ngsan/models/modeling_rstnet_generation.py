@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .captioning import CaptioningForConditionalGeneration, behind_end
+from .captioning import CaptioningForConditionalGeneration, mask_after_eos
 from .modeling_rstnet_release import competing_finished_beams
 
 VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask", "encoder_outputs")
@@ -85,5 +85,5 @@ class VisualnessGenerationMixin(CaptioningForConditionalGeneration):
         visualness = torch.cat([torch.zeros_like(parts[0][:, :1]), *parts], dim=1)
         # Start token, padding and tokens after the end are not words.
         is_word = nn.functional.pad(mask, (1, 0)).bool() & torch.ne(sequences, self.config.pad_token_id)
-        ends = behind_end(sequences.masked_fill(~is_word, -1), self.config.eos_token_id)
+        ends = mask_after_eos(sequences.masked_fill(~is_word, -1), self.config.eos_token_id)
         return visualness * (is_word & ~ends)

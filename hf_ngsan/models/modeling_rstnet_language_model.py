@@ -17,11 +17,11 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS, MultiHeadAttention, TransformerLayer, with_attention
 from .captioning import (
-    labels_beside_inputs,
-    labels_from_first_word,
+    align_labels_with_inputs,
     loss_of_words,
     refuse_missing_past,
-    shift_behind_start,
+    shift_tokens_right,
+    strip_start_tokens,
 )
 from .configuration_rstnet import RSTNetLanguageModelConfig
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
@@ -196,11 +196,11 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         start: Any = self.config.bos_token_id
         if input_ids is None:
             if labels is None:
-                raise ValueError("The language model needs input_ids or labels.")
-            labels, attention_mask = labels_from_first_word(labels, start), None  # padding follows the words
-            input_ids = shift_behind_start(labels, start, self.config.pad_token_id)  # type: ignore[arg-type]
+                raise ValueError("The language model needs input_ids (decoder_input_ids of a captioner) or labels.")
+            labels, attention_mask = strip_start_tokens(labels, start), None  # padding follows the words
+            input_ids = shift_tokens_right(labels, start, self.config.pad_token_id)  # type: ignore[arg-type]
         elif labels is not None:
-            labels = labels_beside_inputs(labels, input_ids, start)
+            labels = align_labels_with_inputs(labels, input_ids, start)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         if with_logits:  # otherwise a captioner calls, which has checked it
             refuse_missing_past(input_ids.shape[1], cache, attention_mask, position_ids)
@@ -272,7 +272,7 @@ def add_cache_layers(cache: Cache, number: int) -> None:
         cache.layers.append(kind() if length is None else kind(max_cache_len=length))
 
 
-def cache_behind(cache: Cache, number: int, length: int) -> Cache:
+def language_model_cache(cache: Cache, number: int, length: int) -> Cache:
     """Returns the `length` layers of a cache after the first `number`; creates missing layers."""
     add_cache_layers(cache, number + length)
     return Cache(layers=cache.layers[number:])

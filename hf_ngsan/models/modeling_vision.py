@@ -126,15 +126,15 @@ class VisionModel(HubPreTrainedModel):
         elif self.config.kind == "boxes" or (self.config.kind == "grid" and visual_boxes is not None):
             visual_boxes, attention_mask = self.with_whole_image(visual_boxes, attention_mask)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
-        see: Any = self.see_grid
+        encode: Any = self.encode_grid
         if self.config.kind == "regions":
-            see = partial(from_part("transformers_backbones.see_regions"), self)
+            encode = partial(from_part("transformers_backbones.encode_regions"), self)
         options = {"output_hidden_states": True} if output_hidden_states else {}  # some backbones lack this argument
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             if pixel_mask is None:
-                output = see(pixel_values, visual_boxes, **options)
+                output = encode(pixel_values, visual_boxes, **options)
             else:
-                output = in_groups_of_one_size(see, pixel_values, pixel_mask, visual_boxes)
+                output = in_groups_of_one_size(encode, pixel_values, pixel_mask, visual_boxes)
         if frames is not None:
             features = output.visual_features.flatten(1).unflatten(0, frames)
             output = VisionOutput(features, None, features.new_ones(frames, dtype=torch.long), output.hidden_states)
@@ -162,11 +162,13 @@ class VisionModel(HubPreTrainedModel):
             boxes, mask = torch.cat([boxes, whole], dim=1), torch.cat([mask, is_added[:, None].to(mask)], dim=1)
         return boxes, mask
 
-    def see_grid(self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **options: bool) -> VisionOutput:
+    def encode_grid(
+        self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **options: bool
+    ) -> VisionOutput:
         if self.config.has_own_backbone:
             output, extent = self.backbone(pixel_values, **options), [1.0, 1.0, 1.0, 1.0]
         else:
-            output, extent = from_part("transformers_backbones.see_image")(self.backbone, pixel_values, **options)
+            output, extent = from_part("transformers_backbones.encode_image")(self.backbone, pixel_values, **options)
         feature_map, parts = side_by_side(output.feature_maps), []
         if visual_boxes is not None:
             parts.append((region_features(feature_map, visual_boxes / visual_boxes.new_tensor(extent)), visual_boxes))
@@ -231,16 +233,16 @@ def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Ten
 
 
 def in_groups_of_one_size(
-    see: Callable, pixel_values: torch.Tensor, pixel_mask: torch.Tensor, boxes: torch.Tensor | None
+    encode: Callable, pixel_values: torch.Tensor, pixel_mask: torch.Tensor, boxes: torch.Tensor | None
 ) -> VisionOutput:
-    """Calls `see` once for each image size in a padded batch, without padding, and pads the tokens to a batch."""
+    """Calls `encode` once for each image size in a padded batch, without padding, and pads the tokens to a batch."""
     pixel_mask = pixel_mask.bool()
     heights, widths = pixel_mask.amax(2).sum(1).tolist(), pixel_mask.amax(1).sum(1).tolist()
     sizes = list(zip(heights, widths, strict=True))
     outputs: dict[int, dict[str, torch.Tensor]] = {}
     for height, width in dict.fromkeys(sizes):
         rows = [row for row, size in enumerate(sizes) if size == (height, width)]
-        output = see(pixel_values[rows, :, :height, :width], None if boxes is None else boxes[rows])
+        output = encode(pixel_values[rows, :, :height, :width], None if boxes is None else boxes[rows])
         for place, row in enumerate(rows):
             outputs[row] = {name: values[place] for name, values in output.items()}
     in_order = [outputs[row] for row in range(len(sizes))]

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers.pipelines.base import Pipeline
 
-from .captioning import behind_end
+from .captioning import mask_after_eos
 
 
 class ImageToTextPipeline(Pipeline):
@@ -99,7 +99,7 @@ class ImageToTextPipeline(Pipeline):
         if return_scores:
             beams = getattr(generated, "beam_indices", None)
             values = self.model.compute_transition_scores(sequences, generated.logits, beams, normalize_logits=True)
-            is_token = ~behind_end(sequences[:, -values.shape[1] :], self.model.generation_config.eos_token_id)
+            is_token = ~mask_after_eos(sequences[:, -values.shape[1] :], self.model.generation_config.eos_token_id)
             outputs["scores"] = ((values * is_token).sum(-1) / is_token.sum(-1)).reshape(number, -1)
         return outputs
 

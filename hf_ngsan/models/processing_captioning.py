@@ -21,7 +21,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from .configuration_hub import from_part
 
 # A tokenizer keeps the settings of its last call, such as padding, so threads use it one after another. A fork also
-# acquires the lock: otherwise a child process could start with a lock that nobody releases.
+# acquires the lock: otherwise a child process could start with a lock that is never released.
 TOKENIZING = threading.Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -96,8 +96,6 @@ class CaptioningProcessor(ProcessorMixin):
             `labels` `(B * C, T)`; from text, left-padded `decoder_input_ids` with the start token,
             `decoder_attention_mask` and `labels` `(B, T)`. Labels have no start token, an end token, -100 at padding.
         """
-        if images is not None and visual_features is not None:
-            raise ValueError("Pass images or visual_features, not both: features replace images.")
         if boxes is not None and (images is None or visual_boxes is not None):
             raise ValueError("boxes are in pixels of images: pass them with images, and without visual_boxes.")
         kwargs.setdefault("return_tensors", "pt")
@@ -230,10 +228,8 @@ def pad_visual_inputs(
     """Pads the features or boxes of several images with zeros; see [`CaptioningProcessor.__call__`]."""
     features = [] if visual_features is None else as_arrays(visual_features, "visual_features")
     boxes = [] if visual_boxes is None else as_arrays(visual_boxes, "visual_boxes", may_be_empty=not features)
-    if features and boxes and len(features) != len(boxes):
-        raise ValueError(f"There are visual_features of {len(features)} images but visual_boxes of {len(boxes)}.")
-    for index, array in enumerate(boxes):
-        check_boxes(array, len((features or boxes)[index]), f"image {index}")
+    for index, (array, of_regions) in enumerate(zip(boxes, features or boxes, strict=True) if boxes else ()):
+        check_boxes(array, len(of_regions), f"image {index}")
     batch = {name: padded(of) for name, of in (("visual_features", features), ("visual_boxes", boxes)) if of}
     if features or len({len(array) for array in boxes}) > 1:
         batch["attention_mask"] = padded([np.ones(len(array), np.int64) for array in features or boxes])

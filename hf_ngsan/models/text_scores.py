@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from .captioning import behind_end
+from .captioning import mask_after_eos
 from .decoding import StepwiseDecoder
 
 
@@ -40,7 +40,7 @@ def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: to
     model.generate(**inputs, **each, max_new_tokens=sequences.shape[1], custom_generate=rewrite)
     tokens = sequences[:, sequences.shape[1] - len(logits) :]
     values = torch.stack(logits, dim=1).log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
-    values = values.masked_fill(behind_end(tokens, model.generation_config.eos_token_id), 0.0)
+    values = values.masked_fill(mask_after_eos(tokens, model.generation_config.eos_token_id), 0.0)
     if not values.isfinite().all():
         raise RuntimeError("the model returns log-probabilities that are not finite; its weights may be damaged")
     return values
@@ -52,7 +52,7 @@ def text_scores(
     """Returns the scores of generated texts; see [`token_log_probabilities`] for the arguments."""
     values = token_log_probabilities(model, inputs, sequences)
     start = sequences.shape[1] - values.shape[1]
-    lengths = (~behind_end(sequences[:, start:], model.generation_config.eos_token_id)).sum(-1).tolist()
+    lengths = (~mask_after_eos(sequences[:, start:], model.generation_config.eos_token_id)).sum(-1).tolist()
     scores = []
     for ids, length, token_values in zip(sequences.tolist(), lengths, values.tolist(), strict=True):
         log_probabilities = token_values[:length]

@@ -104,17 +104,14 @@ def make_transformers_model(auto_class: str, config: PreTrainedConfig) -> Any:
     """Builds the model of a transformers Auto class in the default dtype, without code from a checkpoint."""
     from transformers.models.auto import modeling_auto  # takes a second to import
 
-    dtype = torch.get_default_dtype()
-    try:
-        return getattr(modeling_auto, auto_class).from_config(config, dtype=dtype, trust_remote_code=False)
-    except ValueError as error:
-        raise ValueError(f"backbone_config: transformers has no {auto_class} of type {config.model_type!r}.") from error
+    auto: Any = getattr(modeling_auto, auto_class)
+    return auto.from_config(config, dtype=torch.get_default_dtype(), trust_remote_code=False)
 
 
-def see_image(backbone: Any, pixel_values: torch.Tensor, **options: bool) -> tuple[Any, list[float]]:
+def encode_image(backbone: Any, pixel_values: torch.Tensor, **options: bool) -> tuple[Any, list[float]]:
     """Returns the output of a backbone with its feature maps, and the part `(x, y, x, y)` of the image they cover."""
-    see = see_patches if is_patch_encoder(backbone.config) else type(backbone).__call__
-    output: Any = see(backbone, pixel_values, **options)
+    encode = encode_patches if is_patch_encoder(backbone.config) else type(backbone).__call__
+    output: Any = encode(backbone, pixel_values, **options)
     # Patches may leave out pixels on the right and below, as 384 is not a multiple of 14.
     extent, patch = [1.0] * 4, getattr(backbone.config, "patch_size", None)
     for first, (axis, side) in enumerate(zip((-1, -2), reversed(both_sides(patch)), strict=True) if patch else ()):
@@ -124,7 +121,7 @@ def see_image(backbone: Any, pixel_values: torch.Tensor, **options: bool) -> tup
     return output, extent
 
 
-def see_patches(encoder: Any, pixel_values: torch.Tensor, output_hidden_states: bool = False) -> BackboneOutput:
+def encode_patches(encoder: Any, pixel_values: torch.Tensor, output_hidden_states: bool = False) -> BackboneOutput:
     """Returns the maps `(B, D, rows, columns)` of the stages in the configuration, and the hidden states."""
     config, stages = encoder.config, stage_names(encoder.config)
     size = (pixel_values.shape[-2], pixel_values.shape[-1])
@@ -178,7 +175,7 @@ def both_sides(size: Any) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-def see_regions(
+def encode_regions(
     vision: VisionModel, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **options: bool
 ) -> VisionOutput:
     """Returns the best queries of a detection model and their boxes, for images `(B, 3, height, width)`."""

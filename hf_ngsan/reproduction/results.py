@@ -188,7 +188,7 @@ def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
         ends = np.cumsum([len(captions) for captions in rows["captions"]])
         return np.array([part.mean() for part in np.split(right, ends[:-1])])
     answers = [entry["answer"] for entry in content]
-    return 100 * np.array([vqa_accuracy(answer, own) for answer, own in zip(answers, rows["answers"], strict=True)])
+    return 100 * np.array([vqa_accuracy(*pair) for pair in zip(answers, rows["answers"], strict=True)])
 
 
 def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapping[str, str]) -> dict:
@@ -251,17 +251,17 @@ def compare_rows(plan: Plan, metric: str, rows: Sequence[dict], items: Mapping[t
         if (base := table.baselines.get(row["name"])) is None:
             continue
         pairs = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds]
-        differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+        differences = [np.subtract(*pair) for pair in pairs if all(scores is not None for scores in pair)]
         if differences:
             comparison = compare(np.mean(differences, axis=0))
-            ours, theirs = (table.rows[name].get(metric) for name in (row["name"], base))
+            of_paper = [table.rows[name].get(metric) for name in (row["name"], base)]
             row["comparisons"][metric] = {
                 "against": base,
                 "seeds": len(differences),
                 "difference": comparison.difference,
                 "interval": list(comparison.interval),
                 "p_value": comparison.p_value,
-                "paper": None if ours is None or theirs is None else ours - theirs,
+                "paper": None if None in of_paper else of_paper[0] - of_paper[1],
             }
             compared.append(row["comparisons"][metric])
     for comparison, corrected in zip(compared, holm([entry["p_value"] for entry in compared]), strict=True):

@@ -66,8 +66,8 @@ def search(
         for hits, query, (scores, places) in zip(hits_of_queries, queries, nearest, strict=True):
             if len(indexes) > 1:  # backends round differently
                 scores, places = folder.best(places, query, top_k)
-            found = zip(scores.tolist(), places.tolist(), folder.items_at(places), strict=True)
-            hits += [Hit(score, name, place, captions, number) for score, place, (name, captions, _) in found]
+            nearest_items = zip(scores.tolist(), places.tolist(), folder.items_at(places), strict=True)
+            hits += [Hit(score, name, place, captions, number) for score, place, (name, captions, _) in nearest_items]
     return [sorted(hits, key=lambda hit: (-hit.score, hit.index_number, hit.place))[:top_k] for hits in hits_of_queries]
 
 

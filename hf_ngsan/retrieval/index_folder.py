@@ -126,10 +126,8 @@ class IndexFolder:
 
     @classmethod
     def open(cls, folder: Path) -> "IndexFolder":
-        """Opens a complete index; raises a FileNotFoundError or IndexFolderError if there is none."""
+        """Opens a complete index; raises an IndexFolderError if there is none."""
         folder = find_folder(folder)
-        if not folder.is_dir():
-            raise FileNotFoundError(f"There is no index folder {folder}.")
         before = written_at(folder)
         index = cls(folder, read_description(folder))
         missing = len(index.missing_shards())

@@ -201,7 +201,7 @@ class CaptioningTask(Task):
         policy = Policy.of(
             model, temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens
         )
-        if tokenizer.init_kwargs.get("units"):  # rewards count words, whatever the tokens are
+        if tokenizer.init_kwargs.get("units"):  # rewards count words, with every kind of tokens
             decode = partial(tokenizer.batch_decode, skip_special_tokens=True)
             options["language"] = language_of(tokenizer)
             reward = rewards.TextRewards(references, decode, tokenizer.eos_token_id, **options)
@@ -303,7 +303,7 @@ class CaptioningTask(Task):
         stage = training_config.get("training", {}).get("stage")
         if stage not in ("auto", "scst") or "end_token_in_reward" not in critical:
             return []
-        part = "takes part" if critical["end_token_in_reward"] else "does not count"
+        part = "counts" if critical["end_token_in_reward"] else "does not count"
         return [f"In self-critical training the end token {part} in the reward and in its document frequencies."]
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
@@ -331,12 +331,12 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
     A weight is (the caption's score / the mean score of its image) ** power, within [0.05, 3]; that of an only caption
     is 1.
     """
-    several = [texts for texts in captions if len(texts) > 1]
+    with_others = [texts for texts in captions if len(texts) > 1]
     scores = iter(())
-    if several:
+    if with_others:
         metric = CiderD(document_frequency=DocumentFrequency.from_captions(captions))
-        candidates = [caption for texts in several for caption in texts]
-        references = [[*texts[:index], *texts[index + 1 :]] for texts in several for index in range(len(texts))]
+        candidates = [caption for texts in with_others for caption in texts]
+        references = [[*texts[:index], *texts[index + 1 :]] for texts in with_others for index in range(len(texts))]
         result = metric.compute(predictions=candidates, references=references, per_image=True)
         scores = iter(result["per_image"]["cider_d"])
     weights = []

@@ -52,8 +52,6 @@ def captions_with_visualness(
 ) -> list[list[tuple[str, float]]]:
     """Captions every row like `generate_captions`; returns the words of each caption with their visualness."""
     captioner = cast(Any, model)
-    if not hasattr(model, "word_visualness") or not model.config.adaptive_attention:
-        raise ValueError(f"Visualness needs RSTNet's adaptive attention; this {model.config.model_type} has none.")
 
     def caption(indices: range) -> list[list[tuple[str, float]]]:
         inputs = with_features(captioner, processor(**visual_arguments(take(rows, indices))).to(model.device))
@@ -157,13 +155,13 @@ RIDGE = 1e-3  # weight of the squared coefficients, so that they stay finite if 
 
 
 def share_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processor: Any) -> bool:
-    """Returns whether captioner and dual encoder have the same vision encoder; they must preprocess images alike."""
+    """Returns whether captioner and dual encoder have the same vision encoder; they must preprocess images equally."""
     origins = []
-    for model, its in ((captioner, processor), (dual_encoder, its_processor)):
+    for model, its_preprocessing in ((captioner, processor), (dual_encoder, its_processor)):
         vision = getattr(model.base_model, "vision", None)
         if vision is None:
             raise ValueError("Confidence needs a captioner and a dual encoder with vision encoders (attach-vision).")
-        origins.append(vision_provenance(vision, its.image_processor))
+        origins.append(vision_provenance(vision, its_preprocessing.image_processor))
     difference = provenance_difference(*origins)
     if len({origin["checksums"]["preprocessing"] for origin in origins}) > 1:
         raise ValueError(

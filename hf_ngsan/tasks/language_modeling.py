@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import CaptionCollator, load_data
 from ..data.collator import IGNORED_LABEL
-from ..models.modeling_rstnet_language_model import shift_behind_start
+from ..models.modeling_rstnet_language_model import shift_tokens_right
 from ..registry import model_class
 from ..training.batches import map_sharded, take
 from ..training.objectives.teacher_forcing import TeacherForcing
@@ -69,13 +69,13 @@ def evaluate_language_model(
 
 def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
     """Returns logits `(rows, length, vocab_size)` for labels `(rows, length)`; a bidirectional model runs per word."""
-    words = shift_behind_start(labels, model.config.bos_token_id, model.config.pad_token_id)
+    words = shift_tokens_right(labels, model.config.bos_token_id, model.config.pad_token_id)
     if model.config.language_attention == "causal":
         return model(words, use_cache=False).logits
     cache, logits = None, []
-    seen = torch.ones_like(words)
+    mask = torch.ones_like(words)
     for end in range(1, words.shape[1] + 1):
-        outputs = model(words[:, end - 1 : end], attention_mask=seen[:, :end], cache=cache, use_cache=True)
+        outputs = model(words[:, end - 1 : end], attention_mask=mask[:, :end], cache=cache, use_cache=True)
         cache = outputs.cache
         logits.append(outputs.logits)
     return torch.cat(logits, dim=1)
@@ -86,7 +86,7 @@ class NextWord(TeacherForcing):
 
     def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
         config = model.config
-        return {**inputs, "input_ids": shift_behind_start(inputs["labels"], config.bos_token_id, config.pad_token_id)}
+        return {**inputs, "input_ids": shift_tokens_right(inputs["labels"], config.bos_token_id, config.pad_token_id)}
 
 
 class LanguageModelingTask(Task):

@@ -231,30 +231,30 @@ def generation_keys() -> set[str]:
     return {REQUIRED_WORDS, *(name for name in vars(GenerationConfig()) if not name.startswith(other))}
 
 
-def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False) -> dict[str, Any]:
+def checked_generation(arguments: Mapping[str, Any], defaults: Any, several: bool = False) -> dict[str, Any]:
     """Checks arguments of `generate()` or of the pipelines, which override the model's generation config; returns them.
 
     Raises a ValueError for an unknown argument, a text in place of a number, or an argument without effect, such as
     `length_penalty` with one beam; and for `num_return_sequences` if an input cannot have `several` texts.
     """
     known = generation_keys() - ({"num_return_sequences"} if not several else set())
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             advice = f"did you mean {close[0]}?" if close else "generate() of this model does not accept it here."
             raise ValueError(f"There is no argument {name!r:.60} of generation; {advice}")
         if isinstance(value, str) and name not in TEXTS:
             raise ValueError(f"{name} is {value!r:.60}, which is neither a number nor true or false.")
-    if "diversity_penalty" in given and "num_beam_groups" not in given:
+    if "diversity_penalty" in arguments and "num_beam_groups" not in arguments:
         raise ValueError("diversity_penalty has an effect with num_beam_groups only; give both.")
-    settings = {"num_beams": own.num_beams or 1, "do_sample": own.do_sample, **given}
+    settings = {"num_beams": defaults.num_beams or 1, "do_sample": defaults.do_sample, **arguments}
     settings.pop(REQUIRED_WORDS, None)
     try:
         GenerationConfig(**settings).validate(strict=True)
     except ValueError as error:
         reasons = [line.removeprefix("- ") for line in str(error).splitlines() if line.startswith("- ")]
         raise ValueError(" ".join(reasons) or str(error)) from None
-    return dict(given)
+    return dict(arguments)
 
 
 def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -231,7 +231,7 @@ class VisualQuestionAnsweringTask(Task):
         model, processor = new_question_answerer(self.config, rows)
         config: Any = model.config
         self.answers = {text: int(index) for text, index in config.label2id.items()}
-        without = sum(self.answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers"))
+        without = sum(self.answers.keys().isdisjoint(map(normalize_answer, texts)) for texts in column(rows, "answers"))
         message = "%d words, %d answers; %d of %d questions have none of these answers, and all their targets are 0."
         logger.info(message, len(processor.tokenizer), len(self.answers), without, len(rows))
         return model, processor

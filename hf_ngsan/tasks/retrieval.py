@@ -124,7 +124,7 @@ def embed_pairs(
 
     pairs = map_sharded(embed, len(rows), batch_size, accelerator)
     images, captions = zip(*pairs, strict=True)
-    numbers = [len(of_image) for of_image in captions]
+    numbers = [len(image_captions) for image_captions in captions]
     return PairEmbeddings(np.stack(images), np.concatenate(captions), np.repeat(np.arange(len(images)), numbers))
 
 
@@ -262,9 +262,9 @@ def pairs_of_guest(guest: DualEncoder, images: Sequence[Any], captions: Sequence
 def equal_numbers(captions: Sequence[Sequence[str | None]]) -> list[str]:
     """Returns the same number of captions for each image; a missing one (`None`) repeats another of the image."""
     texts = []
-    for of_image in captions:
-        real = [caption for caption in of_image if caption is not None]
-        texts += [real[place % len(real)] for place in range(len(of_image))]
+    for image_captions in captions:
+        real = [caption for caption in image_captions if caption is not None]
+        texts += [real[place % len(real)] for place in range(len(image_captions))]
     return texts
 
 

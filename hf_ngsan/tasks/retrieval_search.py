@@ -116,7 +116,7 @@ def calibrate_search(
     def embed(dataset: Dataset, indices: range) -> list[np.ndarray]:
         return list(embed_images(model, processor, take(dataset, indices)))
 
-    embedded = [map_sharded(partial(embed, one), len(one), batch_size, description="embedding") for one in rows]
+    embedded = [map_sharded(partial(embed, part), len(part), batch_size, description="embedding") for part in rows]
     images = np.array(list(chain.from_iterable(embedded)))
     if len(images) <= COLLECTION:
         raise ValueError(f"There are {len(images)} images; calibration needs more than {COLLECTION}.")

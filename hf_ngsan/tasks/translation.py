@@ -203,9 +203,9 @@ class TranslationTask(Task):
     def evaluate(
         self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator, **generate_arguments: Any
     ) -> TranslationEvaluation:
-        given = new_models.checked_generation(generate_arguments, model.generation_config)
+        options = new_models.checked_generation(generate_arguments, model.generation_config)
         spec, batch_size = self.config.data.spec, self.config.evaluation.batch_size
-        translations = translate_rows(model, processor, rows, accelerator, data=spec, batch_size=batch_size, **given)
+        translations = translate_rows(model, processor, rows, accelerator, data=spec, batch_size=batch_size, **options)
         scores, signatures = score_translations(translations, rows["target"][:])
         return TranslationEvaluation(scores, signatures, translations, {**scores, "signatures": signatures})
 

@@ -17,7 +17,7 @@ import operator
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -206,9 +206,7 @@ class TrainingConfig:
     def from_dict(cls, sections: Mapping, where: str = "the training config") -> Self:
         """Makes a training config from nested mappings; raises a ConfigError for a wrong section, key or value."""
         kinds = cls.sections()
-        for name in sections:
-            if name not in kinds and name != "model":
-                raise ConfigError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
+        check_keys(sections, {"model": (), **{name: keys_of(kind) for name, kind in kinds.items()}}, where)
         defaults = cls()
         parsed = {
             name: dataclasses.replace(getattr(defaults, name), **parse_section(name, kind, sections[name], where))
@@ -240,14 +238,26 @@ class TrainingConfig:
 
 
 def parse_section(section: str, kind: type, values: Mapping, where: str) -> dict[str, Any]:
-    settings = {entry.name: entry for entry in dataclasses.fields(kind)}
+    bounds = {entry.name: entry.metadata for entry in dataclasses.fields(kind)}
     annotations = typing.get_type_hints(kind)
-    parsed = {}
-    for key, value in values.items():
-        if key not in settings:
-            raise ConfigError(f"{where}: unknown key {section}.{key}{suggestion(key, settings, section)}")
-        parsed[key] = check_value(value, annotations[key], settings[key].metadata, f"{where}: {section}.{key}")
-    return parsed
+    return {
+        key: check_value(value, annotations[key], bounds[key], f"{where}: {section}.{key}")
+        for key, value in values.items()
+    }
+
+
+def keys_of(kind: type) -> dict[str, None]:
+    return dict.fromkeys(entry.name for entry in dataclasses.fields(kind))
+
+
+def check_keys(sections: Mapping[str, Iterable[str]], known: Mapping[str, Collection[str]], where: str) -> None:
+    """Raises a ConfigError for an unknown section, or an unknown key of a section whose keys are known."""
+    for section, keys in sections.items():
+        if section not in known:
+            raise ConfigError(f"{where}: unknown section {section!r}{suggestion(section, known)}")
+        for key in keys if known[section] else ():
+            if key not in known[section]:
+                raise ConfigError(f"{where}: unknown key {section}.{key}{suggestion(key, known[section], section)}")
 
 
 def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any:

@@ -222,8 +222,8 @@ class TrainingLoop:
 
     def sampler(self, epoch: int = 0) -> EpochSampler:
         """Returns this process's share of every batch of an epoch."""
-        own = self.accelerator
-        return self.make_sampler(epoch=epoch, num_processes=own.num_processes, process_index=own.process_index)
+        state = self.accelerator.state
+        return self.make_sampler(epoch=epoch, num_processes=state.num_processes, process_index=state.process_index)
 
     def update(self, micro_batches: list[MicroBatch]) -> None:
         """Performs one optimizer step with this process's share of a global batch."""

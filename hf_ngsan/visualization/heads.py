@@ -90,8 +90,8 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
 
     model = encoder.model
     model.set_attn_implementation("eager")
-    seen, read = encoder.image_inputs([image]), encoder.text_inputs([text])
-    inputs = {name: encoder.placed(value) for name, value in {**seen, **read}.items()}
+    image_inputs, text_inputs = encoder.image_inputs([image]), encoder.text_inputs([text])
+    inputs = {name: encoder.placed(value) for name, value in {**image_inputs, **text_inputs}.items()}
     with torch.enable_grad():
         outputs = model(**inputs, output_attentions=True)
         sides = [getattr(outputs, name, None) for name in ("vision_model_output", "text_model_output")]
@@ -106,19 +106,19 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
         head_parts = part.sum((1, 2))
         shares.append(torch.cat([head_parts, similarity.detach().cpu() - head_parts.sum(0, keepdim=True)]))
         weights.append(part.clamp(min=0).sum(1))
-    real, patch = read["attention_mask"], model.config.vision_config.patch_size
-    if "spatial_shapes" in seen:
-        rows, columns = seen["spatial_shapes"][0].tolist()
+    real, patch = text_inputs["attention_mask"], model.config.vision_config.patch_size
+    if "spatial_shapes" in image_inputs:
+        rows, columns = image_inputs["spatial_shapes"][0].tolist()
         image_maps = weights[0][:, : rows * columns]
     else:
-        rows, columns = (side // patch for side in seen["pixel_values"].shape[-2:])
+        rows, columns = (side // patch for side in image_inputs["pixel_values"].shape[-2:])
         image_maps = weights[0][:, -rows * columns :]
     text_maps = kept(weights[1].mT, real).mT
     total = similarity.item()
     return Match(
         similarity=total,
         shares=(shares[0][:, None] * shares[1] / (total or 1.0)).numpy(),
-        words=encoder.processor.tokenizer.convert_ids_to_tokens(kept(read["input_ids"][0], real).tolist()),
+        words=encoder.processor.tokenizer.convert_ids_to_tokens(kept(text_inputs["input_ids"][0], real).tolist()),
         image_weights=summing_to_one(image_maps.numpy()),
         text_weights=summing_to_one(text_maps.numpy()),
         boxes=encoder.cell_boxes(rows, columns).numpy(),

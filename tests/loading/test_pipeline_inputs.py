@@ -15,7 +15,7 @@ from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.attention_maps import attention_maps, word_attention
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
-from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.models.tiny import random_boxes, tiny_captioner, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
 
@@ -248,9 +248,6 @@ def test_settings_that_are_wrong_are_named(pipe):
         pipe(PHOTOS[0], images=PHOTOS[1])
     with pytest.raises(ValueError, match=r"text .*list"):
         pipe(PHOTOS, text=["a", "the"])
-    without = CaptioningPipeline(model=pixel_captioner(), processor=tiny_processor())
-    with pytest.raises(ValueError, match="image_processor="):
-        without(PHOTOS[0])
     blind = CaptioningPipeline(model=tiny_captioner(), processor=pixel_processor())
     with pytest.raises(ValueError, match=r"image.* visual_features"):
         blind({"image": PHOTOS[0]})

@@ -41,8 +41,8 @@ def test_scores_over_seeds_stand_beside_those_of_the_model(tmp_path):
     assert "| cider_d | 0.5000 | 0.6000 ± 0.1414 |" in text and "| bleu_4 | 0.2500 |  |" in text
     assert "- `cider_d|beams:1`\n- `bleu_4`\n" in text
     alone = text_of(tmp_path, evaluations=[replace(ONE, seed=None)])
-    assert "| metric | value |" in alone and "±" not in alone and "seed to seed" in alone
-    assert "seed to seed" not in text
+    assert "| metric | value |" in alone and "±" not in alone and "variation over seeds" in alone
+    assert "variation over seeds" not in text
 
 
 @each_row(

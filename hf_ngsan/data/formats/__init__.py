@@ -65,12 +65,7 @@ FEATURE_FORMATS: dict[str, FeatureFormat] = {}
 
 
 def register_format(layout: FeatureFormat) -> None:
-    """Adds a format of feature files for `hf-ngsan convert` and `inspect`.
-
-    Raises a DataError for an existing name, and for a format without or with both of `read` and `open_file`.
-    """
-    if bool(layout.read) == bool(layout.open_file):
-        raise DataError(f"The format {layout.name!r} needs either read or open_file.")
+    """Adds a format of feature files for `hf-ngsan convert` and `inspect`; raises a DataError for an existing name."""
     if FEATURE_FORMATS.get(layout.name, layout) != layout:
         raise DataError(f"A format {layout.name!r} already exists; choose another name.")
     FEATURE_FORMATS[layout.name] = layout

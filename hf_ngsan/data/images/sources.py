@@ -91,8 +91,8 @@ def column_of_splits(parts: Mapping[str, Dataset], source: str) -> list[str] | N
 
 def one_validation(names: list[str]) -> list[str]:
     """Returns names of splits, with a single name for the validation split."""
-    several = len({VALIDATION, *OTHER_NAMES}.intersection(names)) > 1
-    return [VALIDATION if several and name in OTHER_NAMES else name for name in names]
+    has_several = len({VALIDATION, *OTHER_NAMES}.intersection(names)) > 1
+    return [VALIDATION if has_several and name in OTHER_NAMES else name for name in names]
 
 
 def open_source(source: str, config: str | None, streaming: bool = False, links: bool = False) -> dict[str, Any]:

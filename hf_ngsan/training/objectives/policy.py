@@ -11,7 +11,7 @@ from transformers import GenerationConfig, PreTrainedModel, TopPLogitsWarper
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
-from ...models.captioning import behind_end
+from ...models.captioning import mask_after_eos
 from ...models.decoding import StepwiseDecoder
 
 
@@ -131,11 +131,11 @@ def search(
     """Returns captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token, for encoder states."""
     if attention_mask is not None:
         arguments["attention_mask"] = attention_mask
-    own = BaseModelOutput(last_hidden_state=states)  # beam search expands it in place
-    ids = model.generate(encoder_outputs=own, generation_config=policy.generation_config(num_beams), **arguments)
+    encoded = BaseModelOutput(last_hidden_state=states)  # beam search expands it in place
+    ids = model.generate(encoder_outputs=encoded, generation_config=policy.generation_config(num_beams), **arguments)
     return ids[:, 1:]
 
 
 def labels_of(samples: torch.Tensor, eos_token_id: int) -> torch.Tensor:
     """Returns samples `(R, T)` with -100 after the end token."""
-    return samples.masked_fill(behind_end(samples, eos_token_id), IGNORED_LABEL)
+    return samples.masked_fill(mask_after_eos(samples, eos_token_id), IGNORED_LABEL)

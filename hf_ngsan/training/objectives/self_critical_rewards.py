@@ -139,8 +139,6 @@ class CaptionRewards:
         if "meteor" in self.weights:
             parts["meteor"] = self.meteor(captions, images)
         if "clip_score" in self.weights:
-            if self.clip_score is None:
-                raise RewardError("The reward clip_score needs the argument clip_score, a ClipReward.")
             parts["clip_score"] = self.clip_score(captions, images)
         references = [self.texts[image] for image in images] if self.functions else []
         return parts | {key: call_function(key, self.functions[key], captions, references) for key in self.functions}
@@ -227,8 +225,8 @@ class ClipReward:
         """Returns float64 `(R,)` for R captions of the rows `image_indices`."""
         for row in set(image_indices.tolist()) - self.known.keys():
             self.known[row] = self.metric.embed_images([self.images[row]["image"]])[0]
-        seen = np.stack([self.known[row] for row in image_indices.tolist()])
-        return torch.from_numpy(self.metric.weight * cosines(self.metric.embed_texts(captions), seen))
+        images = np.stack([self.known[row] for row in image_indices.tolist()])
+        return torch.from_numpy(self.metric.weight * cosines(self.metric.embed_texts(captions), images))
 
 
 def load_reward_function(name: str) -> RewardFunction:

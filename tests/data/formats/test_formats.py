@@ -146,9 +146,8 @@ def test_a_format_of_the_users_is_recognised(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "7.numbers").write_text("1 2\n3 4")
     assert rows_of(tmp_path / "mine", tmp_path / "out")[7]["visual_features"].tolist() == [[1, 2], [3, 4]]
-    for wrong in (FeatureFormat("text", "", (".txt",), write_tsv), FeatureFormat("none", "", (".txt",))):
-        with fails_naming(wrong.name):
-            register_format(wrong)
+    with fails_naming("text"):
+        register_format(FeatureFormat("text", "", (".txt",), write_tsv))
 
 
 def other(**changes):

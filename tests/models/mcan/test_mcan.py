@@ -81,8 +81,6 @@ def test_words_are_spread_over_regions_by_guided_attention():
         np.testing.assert_allclose(weights, of_words / of_words.sum(-1, keepdim=True), atol=1e-6)
     assert words == ["is", "there", "a", "ball"] and unknown == ["<unk>"]
     np.testing.assert_allclose(regions, output.image_glimpses[0, :, :3].mean(0), atol=1e-6)
-    with pytest.raises(ValueError, match="layer 2"):
-        question_attention(model, processor.tokenizer, inputs, layer=2)
 
 
 def test_questions_are_padded_behind_their_words_and_cut():
