@@ -234,6 +234,7 @@ def captioning(
     settings: dict[str, Any] = {"num_beams": beams, "min_new_tokens": words, "max_new_tokens": words}
     if not compiled:
         return lambda: model.generate(**inputs, **settings)
+    torch.compiler.reset()  # or a second number of images would be compiled for any number
     expected = model.generate(**inputs, **settings)
     settings["cache_implementation"] = "static"
     if beams > 1:
