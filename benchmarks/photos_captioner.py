@@ -24,11 +24,12 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import photos_tail
 import torch
 from training_runs import call, spread
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 from hf_ngsan.data import build_tokenizer, load_data
 from hf_ngsan.io.files import write_text_atomically
@@ -72,8 +73,8 @@ STAGES = {
     "again": ("+ self-critical again", AGAIN),
 }
 TAIL = ("--import", "photos_tail")
-VALIDATION = "validation.md"
-"""File in the folder of the runs with the scores of all stages."""
+VALIDATION, CAPTIONS = "validation.md", "validation_captions.json"
+"""Files in the folder of the runs, with the scores of all stages, and in that of a run."""
 NEIGHBOURS = 5
 TEXT_ENCODER = "all-minilm-l6-v2"
 
@@ -98,9 +99,7 @@ def make_start(options: argparse.Namespace) -> Path:
     if folder.exists():
         return folder
     captioner, processor = load_model(options.start, "captioning")
-    rows = load_data(f"features:{options.features}", "train")
-    of_photographs = dict(zip(rows["file_name"], rows["captions"], strict=True))  # each photograph once
-    tokenizer = build_tokenizer((text for texts in of_photographs.values() for text in texts), min_count=3)
+    tokenizer = tokenizer_of(options.features)
     fields = captioner.config.to_dict()
     known = {name: fields[name] for name in vars(photos_tail.TailConfig()) if name in fields}
     for name in ("model_type", "auto_map", "architectures", "vision_config", "features_provenance", "weights_from"):
@@ -108,20 +107,33 @@ def make_start(options: argparse.Namespace) -> Path:
     known |= {"visual_feature_size": 120, "vision_config": None, **special_token_ids(tokenizer)}
     model = photos_tail.TailForConditionalGeneration(photos_tail.TailConfig(**known))
     photos_tail.copy_captioner(captioner, model)
-    old = processor.tokenizer.get_vocab()
-    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
-    places = [[old[word]] if word in old else near for word, near in zip(words, nearest(words, old), strict=True)]
-    with torch.no_grad():
-        for own, others in (
-            (model.get_input_embeddings().weight, captioner.get_input_embeddings().weight),
-            (model.lm_head.weight, captioner.lm_head.weight),
-            (model.lm_head.bias, captioner.lm_head.bias),
-        ):
-            own.copy_(torch.stack([others[place].float().mean(0) for place in places]))
+    copy_words(captioner, processor.tokenizer, model, tokenizer)
     model.generation_config = captioner.generation_config
     save_model(model, photos_tail.NGSANProcessor(image_processor=None, tokenizer=tokenizer), folder)
-    print(f"{len(words)} words and special tokens, {sum(word not in old for word in words)} of them new")
     return folder
+
+
+def tokenizer_of(features: str) -> PreTrainedTokenizerBase:
+    """Returns the tokenizer for all photographs, with the words with three or more occurrences."""
+    rows = load_data(f"features:{features}", "train")
+    of_photographs = dict(zip(rows["file_name"], rows["captions"], strict=True))  # each photograph once
+    return build_tokenizer((text for texts in of_photographs.values() for text in texts), min_count=3)
+
+
+@torch.no_grad()
+def copy_words(captioner: Any, of_captioner: Any, model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Copies the weights of known words to a model with the vocabulary of `tokenizer`; a new word gets the mean of the
+    nearest known words."""
+    old = of_captioner.get_vocab()
+    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    places = [[old[word]] if word in old else near for word, near in zip(words, nearest(words, old), strict=True)]
+    for own, others in (
+        (model.get_input_embeddings().weight, captioner.get_input_embeddings().weight),
+        (model.lm_head.weight, captioner.lm_head.weight),
+        (model.lm_head.bias, captioner.lm_head.bias),
+    ):
+        own.copy_(torch.stack([others[place].float().mean(0) for place in places]))
+    print(f"{len(words)} words and special tokens, {sum(word not in old for word in words)} of them new")
 
 
 def nearest(words: list[str], known: dict[str, int]) -> list[list[int]]:
@@ -154,23 +166,26 @@ def train_seed(options: argparse.Namespace, start: Path, seed: int) -> dict[str,
     for stage in options.stages:
         run = train(options, stage, seed, *STAGES[stage][1], f"model.init_from={initial}")
         # Cross-entropy lowers the CIDEr-D of a captioner after self-critical training, until this is repeated.
-        results[stage], initial = measured(options, run), run / ("last" if stage == "described" else "best")
+        results[stage] = measured(options.features, run)
+        initial = run / ("last" if stage == "described" else "best")
     return results
 
 
-def measured(options: argparse.Namespace, run: Path) -> dict[str, float]:
+def of_pascal(file_name: str) -> bool:
+    return file_name.startswith("2008_")
+
+
+def measured(features: str, run: Path, model: str = "best") -> dict[str, float]:
     """Returns CIDEr-D on the validation photographs of Flickr8k and of Pascal-1K."""
-    file = run / "validation_captions.json"
-    data = f"features:{options.features}"
+    file, data = run / CAPTIONS, f"features:{features}"
     if not file.exists():
-        model = ["--model", run / "best", "--num-beams", 3]
-        call(run, *TAIL, "evaluate", *model, "--data", data, "--split", "validation", "--output", file)
+        of_model = ["--model", run / model, "--num-beams", 3]
+        call(run, *TAIL, "evaluate", *of_model, "--data", data, "--split", "validation", "--output", file)
     rows = load_data(data, "validation")
     captions = {entry["image_id"]: entry["caption"] for entry in json.loads(file.read_text())}
-    of_pascal = [name.startswith("2008_") for name in rows["file_name"]]
     scores = {}
     for name, wanted in (("flickr8k", False), ("pascal1k", True)):
-        chosen = [row for row, is_one in zip(rows, of_pascal, strict=True) if is_one == wanted]
+        chosen = [row for row in rows if of_pascal(row["file_name"]) == wanted]
         predictions = [captions[row["image_id"]] for row in chosen]
         scores[name] = CaptionMetrics().compute(
             predictions=predictions, references=[list(row["captions"]) for row in chosen]

@@ -4,12 +4,13 @@
         --known stage5 --known-detections FILE ... --output described
 
 Anderson et al. (EMNLP 2017) search for captions with the words of detected objects by constrained beam search; Anderson
-et al. (NeurIPS 2018) train on such captions. `--features` are maps of stage 5 (`photos_captioner.py`) of photographs
-without captions; the detections are COCO annotations with a score, matched by file name. People do not name every
-object. `--known`, features with captions by people, and their detections give the share of captions that name an object
-of a class and a size. Only objects that are named in half of the photographs are required. Writes `--known` together
-with the photographs that have such an object, with one caption each, as additional training rows. Captions that repeat
-a word of more than three letters are left out.
+et al. (NeurIPS 2018) train on such captions. `--features`, features of photographs without captions, and `--known`, of
+photographs with captions by people, are those that the captioner was trained on, such as maps of stage 5
+(`photos_captioner.py`). The detections are COCO annotations with a score, matched by file name. People do not name
+every object: `--known` and its detections give the share of captions that name an object of a class and a size. Only
+objects that are named in half of the photographs are required. Writes `--known` together with the photographs that have
+such an object, with one caption each, as additional training rows. Captions that repeat a word of more than three
+letters are left out.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from hf_ngsan.models.decoding import constrained_beam_search
 MIN_SCORE, SIZES, MIN_SHARE, MIN_PHOTOGRAPHS, USUAL_SIZE = 0.5, (0.4, 0.2, 0.1, 0.05, 0.02), 0.5, 8, 0.05
 """Sizes are shares of the photograph. `USUAL_SIZE` is that of classes with fewer than `MIN_PHOTOGRAPHS` examples."""
 MOST_OBJECTS, BATCH_SIZE = 2, 32
+VISUAL = ("visual_features", "visual_boxes")
 NAMES = {
     "airplane": "airplane plane jet airplanes planes",
     "bicycle": "bicycle bike bicycles bikes",
@@ -125,10 +127,10 @@ def repeats(caption: str) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, metavar="DIR", help="a captioner of photos_tail.py")
-    parser.add_argument("--features", required=True, metavar="DIR", help="features of stage 5, without captions")
+    parser.add_argument("--model", required=True, metavar="DIR", help="a captioner")
+    parser.add_argument("--features", required=True, metavar="DIR", help="its features, without captions")
     parser.add_argument("--detections", required=True, type=Path, metavar="FILE")
-    parser.add_argument("--known", required=True, metavar="DIR", help="features of stage 5 with captions")
+    parser.add_argument("--known", required=True, metavar="DIR", help="its features with captions")
     parser.add_argument("--known-detections", required=True, type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR")
     options = parser.parse_args()
@@ -148,9 +150,10 @@ def main() -> None:
     for required, places in groups.items():
         for start in range(0, len(places), BATCH_SIZE):
             batch = places[start : start + BATCH_SIZE]
-            features = torch.stack([torch.as_tensor(rows[place]["visual_features"]) for place in batch])
+            of_batch = [rows[place] for place in batch]
+            features = {name: torch.stack([torch.as_tensor(row[name]) for row in of_batch]).float() for name in VISUAL}
             sequences = model.generate(
-                visual_features=features.float(),
+                **features,
                 custom_generate=constrained_beam_search,
                 required_words=[list(ids) for ids in required],
                 num_beams=3,
@@ -160,8 +163,10 @@ def main() -> None:
         print(f"{len(captions)} of {sum(map(len, groups.values()))}", end="\r", flush=True)
     places = sorted(place for place, caption in captions.items() if not repeats(caption))
     known = load_data(f"features:{options.known}", "train")
-    described = rows.select(places).remove_columns("captions")
-    described = described.add_column("captions", [[captions[place]] for place in places])
+    added = {"captions": [[captions[place]] for place in places], "split": ["train"] * len(places)}
+    described = rows.select(places).remove_columns([name for name in added if name in rows.column_names])
+    for name, values in added.items():
+        described = described.add_column(name, values)
     described = described.select_columns(known.column_names).cast(known.features)
     validation = load_data(f"features:{options.known}", "validation")
     splits = {"train": concatenate_datasets([known, described]), "validation": validation}

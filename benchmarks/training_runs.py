@@ -18,10 +18,10 @@ def call(run: Path, *arguments: object) -> str:
     run.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "hf_ngsan.cli", *map(str, arguments)]
     log = run.with_suffix(".log")
+    modules = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))  # for --import
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": modules}
     with open(log, "a") as errors:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
         output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
     with open(run.with_suffix(".cpu"), "a") as times:

@@ -1,6 +1,6 @@
-"""Settings of the whole test run, without network and the person's cache; and the tiny models that many tests read.
+"""Settings of all tests, without network and user cache, and tiny models for many tests.
 
-The folders of the session are saved when a test asks for them first, once a process. A test that changes one copies it.
+The folders of the session are saved once per process, when a test first needs them. A test that changes one copies it.
 """
 
 import gzip
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 CACHE = tempfile.TemporaryDirectory(prefix="hf-ngsan-tests-")
-"""Home of the Hugging Face libraries, one for each process of the run; deleted when the process ends."""
+"""Home of the Hugging Face libraries, one for each process; deleted when the process ends."""
 
 os.environ["HF_HOME"] = CACHE.name
 for name in ("HF_DATASETS_CACHE", "HF_EVALUATE_CACHE", "HF_HUB_CACHE", "HF_MODULES_CACHE"):
@@ -27,7 +27,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 SUITE_MARKERS = ("accelerate_tests", "flash_attn_test", "flash_attn_3_test", "flash_attn_4_test", "torch_compile_test")
 
-# The same examples in every run. HYPOTHESIS_PROFILE=random draws others, with --hypothesis-seed the same ones again.
+# The same examples in every run. HYPOTHESIS_PROFILE=random uses others; --hypothesis-seed repeats them.
 settings.register_profile("fixed", settings.get_profile("ci"), derandomize=True)
 settings.register_profile("random", settings.get_profile("ci"), derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def deprecations_in_logs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test in which transformers logs that something is deprecated; its warnings are errors by themselves."""
+    """Fails a test in which transformers logs a deprecation; its warnings are errors already."""
     found = []
     handler = logging.Handler()
     handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
@@ -68,7 +68,7 @@ METEOR_PARAPHRASES = [
 
 @pytest.fixture(scope="session")
 def use_small_meteor(tmp_path_factory: pytest.TempPathFactory) -> Callable[[pytest.MonkeyPatch], None]:
-    """In place of METEOR's data, the few lines of them that the words of tests need: these are indexed in no time."""
+    """Replaces METEOR's data by the few lines that the words of tests need, which are indexed quickly."""
     from hf_ngsan.metrics.meteor import shared_scorer
 
     package = tmp_path_factory.mktemp("small_meteor") / "pycocoevalcap"
@@ -100,7 +100,7 @@ def small_meteor(use_small_meteor, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture(scope="session")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The training config of a tiny captioner of scenes, whose run goes next to it."""
+    """The training config of a tiny captioner of scenes, whose run is saved next to it."""
     import yaml
 
     from tests.tasks.tiny import tiny_sections
@@ -175,7 +175,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Files `photo0.png`, ... of `PHOTOS`, alone in their folder."""
+    """Files `photo0.png`, ... of `PHOTOS`, in a folder without other files."""
     from tests.models.tiny_photos import PHOTOS
 
     folder = tmp_path_factory.mktemp("photographs")

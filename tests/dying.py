@@ -33,7 +33,7 @@ class FileOperations:
         self.noted: list[str] = []
 
     def watch(self) -> None:
-        """Begins; cannot be ended within a process."""
+        """Starts to count; cannot be undone in a process."""
         import safetensors.torch
         import torch
         from transformers import PreTrainedTokenizerFast
@@ -80,7 +80,7 @@ class FileOperations:
         return opened
 
     def flush(self, descriptor: int) -> None:
-        """Notes what `os.fsync` does in a folder; a process that dies loses nothing by leaving it out."""
+        """Records `os.fsync` in a folder and skips it; a process that is killed does not need it."""
         self.note("fsync", self.folder)
 
     def exchanging(self, original: Callable) -> Callable:
@@ -144,7 +144,7 @@ def in_process(work: Callable[[], int], folder: Path, fatal: int | None = None, 
 
 
 def workers(*modules: str) -> ProcessPoolExecutor:
-    """Returns processes that have imported modules, have one thread each, and so can fork."""
+    """Returns processes that have imported modules and have a single thread, so that they can fork."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(modules))
     return ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context)

@@ -39,7 +39,7 @@ def tested_torch() -> str:
 
 
 def versions(python: str | Path) -> dict[str, str]:
-    """Returns the versions of all that is installed beside an interpreter, by name."""
+    """Returns the versions of all packages that are installed for an interpreter, by name."""
     listing = json.loads(subprocess.check_output([python, "-m", "pip", "list", "--format", "json"], text=True))
     return {canonicalize_name(one["name"]): one["version"] for one in listing}
 
@@ -53,7 +53,7 @@ def newest_versions(torch: str) -> dict[str, str]:
 
 
 def install(folder: Path, kind: str, torch: str) -> Path:
-    """Makes the environment anew, with the package from a wheel; returns its interpreter."""
+    """Creates the environment again, with the package from a wheel; returns its interpreter."""
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
@@ -68,7 +68,7 @@ def install(folder: Path, kind: str, torch: str) -> Path:
 
 
 def use(python: Path) -> None:
-    """Uses the installed package as a person does, in a folder from which the checkout is not seen."""
+    """Uses the installed package as a user does, in a folder from which the checkout cannot be imported."""
     script = (ROOT / "tests" / "installed_package.py").read_text(encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Outputs of the authors' released implementations, in the folder that HF_NGSAN_TEST_DATA names."""
+"""Outputs of the authors' released implementations, in the folder HF_NGSAN_TEST_DATA."""
 
 import os
 from pathlib import Path

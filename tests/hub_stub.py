@@ -1,4 +1,4 @@
-"""A Hub on 127.0.0.1, with as much of its protocol as pushing and loading checkpoints needs."""
+"""A Hub on 127.0.0.1, with the part of its protocol that pushing and loading checkpoints needs."""
 
 import base64
 import hashlib
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 REPOSITORY = "user/captioner"
 WRITER, READER = "hf_writer", "hf_reader"
-"""Tokens: one may write to the repositories of `user`, the other to none."""
+"""Tokens: one may write to the repositories of `user`, the other to no repository."""
 
 
 Commit = tuple[str, dict[str, bytes]]
@@ -20,14 +20,14 @@ Commit = tuple[str, dict[str, bytes]]
 
 @dataclass
 class Repository:
-    """Commits from the first to the last, and the commits that tags name."""
+    """Commits from the first to the last, and the commits of tags."""
 
     private: bool = False
     commits: list[Commit] = field(default_factory=lambda: [("0" * 40, {})])
     tags: dict[str, str] = field(default_factory=dict)
 
     def at(self, revision: str) -> Commit | None:
-        """The name and files of a commit, named by itself, by a tag, or as the newest one of main."""
+        """The id and files of a commit, by its id, by a tag, or as the newest commit of main."""
         named = self.commits[-1][0] if revision == "main" else self.tags.get(revision, revision)
         return next((commit for commit in self.commits if commit[0] == named), None)
 
@@ -52,7 +52,7 @@ class HubHandler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def body(self, limit: int | None = None) -> bytes:
-        """What the client sends; of more than `limit` bytes only so many are read."""
+        """The body of a request; of more than `limit` bytes only so many are read."""
         if self.headers.get("Transfer-Encoding") != "chunked":
             length = int(self.headers.get("Content-Length", 0))
             return self.rfile.read(length if limit is None else min(length, limit))
@@ -197,7 +197,7 @@ class Hub(ThreadingHTTPServer):
         self.cuts: list[int] = []
         self.requests: list[str] = []
 
-    def handle_error(self, *arguments) -> None:  # of clients that have gone
+    def handle_error(self, *arguments) -> None:  # of clients that have disconnected
         pass
 
 

@@ -1,4 +1,4 @@
-"""What a person does first with the installed package; run with the folder of its commands, away from the checkout."""
+"""A user's first steps with the installed package; run with the folder of its commands, outside of the checkout."""
 
 import shutil
 import subprocess

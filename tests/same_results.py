@@ -35,7 +35,7 @@ RUNS = {
     "translator": ["translator.yaml"],
     "questions": ["questions.yaml"],
 }
-"""Training config and overrides of each run, in an order in which none waits for another."""
+"""Training config and overrides of each run, in an order in which no run needs a later one."""
 EVALUATIONS = {
     "ngsan": [SMALL.removeprefix("data.spec="), "--num-beams", "3"],
     "ngsan-both-stages": [SMALL.removeprefix("data.spec=")],
@@ -59,7 +59,7 @@ def weights(folder: Path) -> str:
 
 
 def run(checkout: Path, folder: Path, *arguments: str) -> str:
-    """Runs a command of a checkout in a folder; returns what it prints."""
+    """Runs a command of a checkout in a folder; returns its output."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "hf_ngsan.cli", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

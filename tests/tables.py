@@ -18,7 +18,7 @@ CAPTURED = {
     "capsys": lambda fixture: fixture.readouterr(),
     "recwarn": lambda fixture: fixture.clear(),
 }
-"""What forgets the rows before: the fixtures that hold what a test wrote or warned."""
+"""Fixtures whose content is reset between rows: they store what the test wrote or warned."""
 
 
 def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable], Callable]:
@@ -69,7 +69,7 @@ def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable],
             if len(skipped) == len(table):
                 raise skipped[0]
 
-        # without fixtures there is nothing in the folder, which Hypothesis refuses besides
+        # without fixtures the folder is empty; Hypothesis also rejects these fixtures
         run.__signature__ = inspect.Signature(
             [inspect.Parameter(name, KEYWORD) for name in dict.fromkeys(["tmp_path", *wanted] if wanted else [])]
         )
@@ -79,7 +79,7 @@ def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable],
 
 
 def make_equal(folder: Path, other: Path) -> None:
-    """Gives a folder the content of another."""
+    """Replaces the content of a folder by that of another."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""docs/adding_a_model.md and docs/adding_data.md: a person writes or copies their files and runs their commands."""
+"""docs/adding_a_model.md and docs/adding_data.md: their files are written or copied and their commands are run."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def workplace(tmp_path_factory):
 
 
 def follow(section: str, folder: Path) -> list[str]:
-    """Writes the files of a section and runs its commands and scripts in their order; returns what each prints."""
+    """Writes the files of a section and runs its commands and scripts in order; returns the output of each."""
     text = SECTIONS[section]
     for name, content in FILE.findall(text):
         file = folder / name

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, misuse, modules of the user's, and how it ends."""
+"""The command line: help, misuse, modules of users, and exit codes."""
 
 import os
 import sys
@@ -184,7 +184,7 @@ register_reader(Reader(name="nine", loader=load, summary="nine scenes", columns=
 
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
-    """The current folder, with modules of the user's."""
+    """The current folder, with modules of a user."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     Path("nine_scenes.py").write_text(READER)

@@ -1,4 +1,4 @@
-"""Code that a checkpoint brings along is never run or asked about by a command, nor referred to in what is shared."""
+"""Commands never run code of a checkpoint or ask about it, and shared models do not refer to it."""
 
 import builtins
 import json
@@ -30,7 +30,7 @@ def no_questions(monkeypatch):
 
 @pytest.fixture
 def stranger(tmp_path):
-    """Returns a checkpoint of a model type that nobody knows, with code of its own."""
+    """Returns a checkpoint of an unknown model type, with code."""
     folder = tmp_path / "stranger"
     folder.mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "photo.png")
@@ -62,7 +62,7 @@ def test_an_unknown_model_type_with_code(stranger, tmp_path, number, capsys):
 
 @pytest.fixture
 def known(tmp_path):
-    """Returns a checkpoint of this package's, saved with its code, which somebody has changed."""
+    """Returns a checkpoint of this package that was saved with its code, which was then changed."""
     folder = save_for_hub(tiny_captioner(), tiny_processor(), tmp_path / "known")
     for file in folder.glob("*.py"):
         file.write_text(CODE)
@@ -137,7 +137,7 @@ def test_references_to_foreign_code_are_left_out_of_what_is_shared(kind, referen
 
 
 def test_a_backbone_of_transformers_asks_for_no_code(tmp_path):
-    """Its type is known to transformers, but not as a backbone, so that the reference would be asked about."""
+    """transformers knows its type, but not as a backbone, so it would ask about the reference."""
     backbone = {"model_type": "bert", "auto_map": {"AutoBackbone": "code_of_stranger.Thing"}}
     pixel_captioner().save_pretrained(tmp_path)
     described = json.loads((tmp_path / "config.json").read_text())

@@ -1,4 +1,4 @@
-"""The demo: the page of what the packaged models say."""
+"""The demo: a page with captions of the packaged models."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""README and the pages of docs/ are true: their Python runs, and their commands are ones that exist."""
+"""README and the pages of docs/ are correct: their Python runs, and their commands exist."""
 
 import re
 import shlex
@@ -33,7 +33,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def configs_of(page: Path) -> dict[str, str]:
-    """The training configs that a page shows, by the names of their files, which the line before each begins with."""
+    """The training configs that a page shows, by file name; the line before each begins with the name."""
     text = page.read_text(encoding="utf-8")
     return dict(re.findall(r"^`(\S+\.yaml)`.*\n\n```yaml\n((?s:.*?))^```$", text, flags=re.MULTILINE))
 
@@ -87,7 +87,7 @@ def test_the_python_of_the_readme_captions_a_photograph(capsys):
 
 
 def flat(answers: list) -> Iterator[str]:
-    """The captions of one photograph or of several, as a pipeline gives them."""
+    """The captions of one or several photographs, as a pipeline returns them."""
     for answer in answers:
         yield from flat(answer) if isinstance(answer, list) else [answer["generated_text"]]
 
@@ -111,12 +111,12 @@ def test_readme_is_short_and_leads_to_every_page():
     assert len(readme.splitlines()) <= 110
     assert blocks(PAGES[0], "python") and len(commands_of(PAGES[0])) >= 5
     assert "](docs/README.md)" in readme and len(blocks(CAPTIONING, "python")) >= 3
-    pages = {page.name for page in ROOT.glob("docs/*.md")} - {"README.md", "index.md"}  # which is the site's own
+    pages = {page.name for page in ROOT.glob("docs/*.md")} - {"README.md", "index.md"}  # start page of the site
     assert pages == set(re.findall(r"^- \[[^]]+\]\((\w+\.md)\): ", index, flags=re.MULTILINE))
 
 
 def headings_of(page: Path) -> set[str]:
-    """The names by which links lead to the headings of a page."""
+    """The names by which links refer to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""Trainings, extractions and other works that are killed at a file operation end, once resumed, as if never killed."""
+"""Work that is killed at a file operation and resumed gives the same files as uninterrupted work, for each command."""
 
 import json
 import random
@@ -33,7 +33,7 @@ def train(folder: Path) -> int:
 
 
 def extract(folder: Path, *further: str) -> int:
-    """Features of one folder of photos, and those of another one added to them."""
+    """Features of one folder of photos, to which those of another are added."""
     options = ["--backbone", str(folder / "vision"), "--output", "features", "--batch-size", "2", "--num-workers", "0"]
     options += ["--images-per-shard", "4", "--skip-errors", *further]
     for split in ("train", "test"):
@@ -44,7 +44,7 @@ def extract(folder: Path, *further: str) -> int:
 
 
 def outcome(folder: Path) -> dict[str, object]:
-    """The files that a run or an extraction has left, without times."""
+    """The files of a run or an extraction, without times."""
     files = {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = file.relative_to(folder).as_posix()
@@ -98,7 +98,7 @@ def killed_and_resumed(work, place: Path, fatal: tuple[int, ...], expected: dict
 
 
 def undisturbed(work, place: Path) -> tuple[list[str], dict]:
-    """Returns the operations and the outcome of work that nothing ends."""
+    """Returns the operations and the result of uninterrupted work."""
     code = in_process(work, place / "straight", record=place / "operations.json")
     assert code == 0, (place / "straight.log").read_text()
     return json.loads((place / "operations.json").read_text()), outcome(place / "straight")
@@ -111,7 +111,7 @@ def pool():
 
 
 def kill(pool, work, place: Path, once: bool) -> None:
-    """Kills work once half way, or at every operation, and at two random ones in a row."""
+    """Kills work once in the middle, or at every operation, and at two random operations in a row."""
     operations, expected = pool.submit(undisturbed, work, place).result()
     seen = "\n".join(operations)
     assert all(Path(name).name in seen for name in expected), sorted(expected)
@@ -139,7 +139,7 @@ FAST_WITH_LOG = {"learning_rate": 0.03, "tracker": "tensorboard"}
 
 
 def training(folder: Path):
-    """A run with a new best model in both stages, more checkpoints than are kept, and some within an epoch."""
+    """A run with a new best model in both stages, more checkpoints than are kept, and checkpoints within an epoch."""
     sections = tiny_sections(
         Path("run"),
         data={"spec": "scenes:size=10,validation=2,seed=3"},
@@ -152,7 +152,7 @@ def training(folder: Path):
 
 
 def extraction(folder: Path, *options: str):
-    """Two splits of photos, of which one cannot be read."""
+    """Two splits of photos; one photo cannot be read."""
     write_photos(folder / "train", 9)
     (folder / "train" / "000004.png").write_bytes(b"")
     write_photos(folder / "test", 5, first=50)
@@ -197,10 +197,10 @@ def write_model(folder: Path) -> list[str]:
 
 
 def make_output(command: list[str]) -> int:
-    """Runs a command until it has its output, which a push and a conversion make once."""
+    """Runs a command until its output exists, because a push and a conversion write it only once."""
     import hf_ngsan.sharing.upload
 
-    hf_ngsan.sharing.upload.check_checkpoint = lambda folder: None  # a process of its own
+    hf_ngsan.sharing.upload.check_checkpoint = lambda folder: None  # a separate process
     return 0 if Path("output").exists() and command[0] != "index" else main([*command, "output"])
 
 
@@ -226,7 +226,7 @@ WORKS = {
     "an index": partial(command, write_dual_encoder),
     "a push": partial(command, write_model),
 }
-"""Each writes what the work reads, into a folder, and returns the work."""
+"""Each writes the inputs of the work into a folder, and returns the work."""
 
 
 @pytest.mark.slow

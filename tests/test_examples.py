@@ -1,4 +1,4 @@
-"""The examples in docstrings give what they show, and those of modules are blocks of code."""
+"""Examples in docstrings print what they show; those of modules are blocks of code."""
 
 import doctest
 import re
@@ -13,7 +13,7 @@ MODULES = [module_name(file) for file, path in FILES.items() if ">>> " in path.r
 
 
 class FencedExamples(doctest.DocTestParser):
-    """Reads examples in fenced blocks of Markdown, whose closing fence is no output."""
+    """Reads examples in fenced blocks of Markdown, whose closing fence is not part of the output."""
 
     def parse(self, string: str, name: str = "<string>") -> list:
         return super().parse(re.sub(r"^( *)```$", r"\1", string, flags=re.MULTILINE), name)

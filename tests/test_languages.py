@@ -1,4 +1,4 @@
-"""Words and characters of other languages, in tokenizers and metrics alike."""
+"""Words and characters of other languages, in tokenizers and in metrics."""
 
 import pytest
 import regex
@@ -26,7 +26,7 @@ WORDS = {
 def test_words_are_those_of_unicode():
     for text, words in WORDS.items():
         assert segment(text) == words, text
-        # of another implementation of UAX 29, which keeps the same punctuation apart
+        # from another implementation of UAX 29, which separates the same punctuation
         others = [
             word for word in regex.split(r"(?wV1)\b", text.lower()) if regex.search(r"[\p{L}\p{M}\p{N}\p{So}]", word)
         ]
@@ -76,7 +76,7 @@ def test_tokenizers_give_text_back(tmp_path):
             for caption in captions:
                 ids = tokenizer(caption)["input_ids"]
                 assert (ids[0], ids[-1]) == (1, 2) and 3 not in ids
-                # words of Chinese, Japanese and Thai have no space between, nor beside them
+                # words of Chinese, Japanese and Thai are not separated by spaces
                 expected = caption.replace("人 i", "人i") if units == "words" else caption
                 assert tokenizer.decode(ids, skip_special_tokens=True) == expected, units
 

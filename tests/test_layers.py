@@ -1,4 +1,4 @@
-"""The layers of the package: what may import what, and what an import may do."""
+"""The layers of the package: allowed imports, and what an import may do."""
 
 import ast
 import functools
@@ -41,7 +41,7 @@ MODULES = {module_name(file) for file in FILES}
 
 
 def type_checking_blocks(tree: ast.AST) -> set[ast.AST]:
-    """Statements that only a type checker runs."""
+    """Statements that only a type checker executes."""
     blocks = [n.body for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     return {inner for body in blocks for statement in body for inner in ast.walk(statement)}
 
@@ -106,13 +106,13 @@ def test_models_can_travel_with_a_checkpoint(file):
     assert all((ROOT / "models" / f"{name}.py").is_file() for name in siblings)
     assert set(get_relative_imports(FILES[file])) == siblings, "transformers takes a line of text for an import"
     assert {name.split(".")[0] for name in get_imports(FILES[file])} <= MODELS_MAY_IMPORT
-    absolute = {name.split(".")[0] for name in imported_modules(file)} - {"hf_ngsan", "av"}  # which videos.py may lack
+    absolute = {name.split(".")[0] for name in imported_modules(file)} - {"hf_ngsan", "av"}  # optional in videos.py
     assert absolute <= MODELS_MAY_IMPORT
     assert "__file__" not in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def test_no_task_imports_another():
-    """A task is a file of its name; further files of it begin with that name."""
+    """A task is a file with its name; further files of the task begin with this name."""
     names = ("captioning", "retrieval", "question_answering", "translation", "language_modeling")
 
     def task_of(module: str) -> str | None:
@@ -125,7 +125,7 @@ def test_no_task_imports_another():
 
 
 def test_functions_fit_a_screen():
-    """At most 60 lines of code, and ten arguments beside options by name; `forward` has those of transformers."""
+    """At most 60 lines of code, and ten arguments besides keyword options; `forward` has those of transformers."""
     for file, path in FILES.items():
         functions = [
             n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -139,7 +139,7 @@ def test_functions_fit_a_screen():
 
 
 def test_strangers_files_are_not_unpickled():
-    """Nobody changes the safe defaults of torch and numpy; ruff looks for pickles themselves."""
+    """The safe defaults of torch and numpy are not changed; ruff checks for pickles."""
     for file, path in FILES.items():
         assert not re.search(r"weights_only=False|allow_pickle=True", path.read_text()), file
 

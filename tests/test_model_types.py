@@ -1,4 +1,4 @@
-"""Model types of other packages: once registered they are found, piped, saved with code and trained as our own are."""
+"""Registered model types of other packages have pipelines, are saved with code, and are trained like ours."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def captioner() -> OutsideCaptioner:
 
 
 def test_a_registered_model_type_belongs_to_its_task(monkeypatch, tmp_path):
-    monkeypatch.setattr(registry, "register", lambda: None)  # transformers could not be told to forget them again
+    monkeypatch.setattr(registry, "register", lambda: None)  # transformers cannot unregister them
     for config, task in ((OutsideCaptionerConfig, "captioning"), (OutsideLanguageModelConfig, "rhyming")):
         monkeypatch.setitem(registry.MODEL_TYPES, config.model_type, registry.ModelType(config.__module__))
         register_model_type(config, task=task)

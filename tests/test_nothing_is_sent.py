@@ -1,4 +1,4 @@
-"""Nothing is sent that the user did not ask for: commands, page and server look up no name elsewhere."""
+"""Nothing is sent that the user did not ask for: commands, page and server look up no foreign name."""
 
 import base64
 import json
@@ -46,7 +46,7 @@ serve --port 0 --engine onnx
 app
 """
 ALIKE = {"answer", "attach-vision", "calibrate", "translate", "visualness"}
-"""Commands that load models and datasets as others do."""
+"""Commands that load models and datasets like others."""
 ELSEWHERE = re.compile(r'htons\(53\)|inet_addr\("(?!127\.)|inet_pton\(AF_INET6, "(?!::1"|::ffff:127\.)')
 
 
@@ -68,7 +68,7 @@ def test_commands_page_and_server_look_up_no_name_elsewhere(tmp_path):
     subprocess.run([*traced, sys.executable, "-m", "tests.test_nothing_is_sent"], cwd=tmp_path, env=env, check=True)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls and not [call for call in calls if ELSEWHERE.search(call)]
-    assert not list(tmp_path.rglob("*.onnxruntime*"))  # where ONNX Runtime keeps what it is about to send
+    assert not list(tmp_path.rglob("*.onnxruntime*"))  # where ONNX Runtime stores data that it will send
 
 
 def run_all() -> None:

@@ -1,4 +1,4 @@
-"""Photographs of one's own: the folder and the commands of docs/own_photographs.md, with a tiny captioner."""
+"""Photographs of users: the folder and the commands of docs/own_photographs.md, with a tiny captioner."""
 
 import json
 import re
@@ -25,7 +25,7 @@ TINY = ["training.epochs=1", "training.batch_size=4", "training.tracker=null", "
 
 
 def write_photos(folder: Path, number: int) -> Path:
-    """The folder of the page, with more photographs, and one that has no caption."""
+    """The folder of the page, with more photographs, one of which has no caption."""
     [metadata] = blocks(PAGE, "csv")
     names = dict.fromkeys(re.findall(r"^(\S+\.\w+),", metadata, flags=re.MULTILINE))
     more = [f"more {place}.jpg" for place in range(number - len(names))]
@@ -72,7 +72,7 @@ def test_broken_photographs_are_all_named_before_the_training_starts(here, capsy
     cut = Path("photos/beach.jpg").read_bytes()
     Path("photos/beach.jpg").write_bytes(cut[: len(cut) // 2])
     Path("photos/more 3.jpg").write_bytes(b"no image")
-    Path("photos/more 8.jpg").rename("photos/more 8.heic")  # of the photographs that are set aside
+    Path("photos/more 8.jpg").rename("photos/more 8.heic")  # the photographs for validation
     message = fails(capsys, *commands_of(PAGE)[1], *TINY, "model.init_from=tiny")
     assert all(fact in message for fact in ("3 of 24", "beach.jpg", "more 3.jpg", "more 8.jpg"))
     assert not Path("runs").exists()
@@ -99,5 +99,5 @@ def test_too_few_rows_to_set_some_aside(here, capsys):
     command = [*commands_of(PAGE)[1], *TINY, "model.init_from=tiny", "data.limit=3"]
     assert "validation_split=null" in fails(capsys, *command)
     header, *_, one, two, three = Path("photos/metadata.csv").read_text().splitlines()
-    Path("photos/metadata.csv").write_text("\n".join([header, one, two, three]))  # of words that it knows
+    Path("photos/metadata.csv").write_text("\n".join([header, one, two, three]))  # captions of known words
     assert main([*command, "data.validation_split=null"]) == 0

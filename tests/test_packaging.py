@@ -1,4 +1,4 @@
-"""The wheel: what a person without the checkout gets."""
+"""The wheel: what a user without a checkout installs."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ IGNORED = shutil.ignore_patterns("__pycache__")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder with the contents of the wheel, built in a copy of what it is made of."""
+    """A folder with the contents of the wheel, built in a copy of its sources."""
     folder = tmp_path_factory.mktemp("packaging")
     source = folder / "source"
     for name in ("hf_ngsan", "examples", "checkpoints"):

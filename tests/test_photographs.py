@@ -1,4 +1,4 @@
-"""Photographs that cannot be read, on every road that the README names: extract, train, evaluate, caption."""
+"""Photographs that cannot be read, in extract, train, evaluate and caption."""
 
 import io
 from pathlib import Path
@@ -39,7 +39,7 @@ def write_data(folder: Path, images: dict[int, bytes]) -> str:
 
 
 def training(data: str, folder: Path) -> list:
-    """The training of a tiny captioner with a vision encoder of its own, from pixels."""
+    """Trains a tiny captioner with a vision encoder from pixels."""
     sections = tiny_sections(
         folder / "run",
         data={"spec": data, "image_size": 24},

@@ -33,7 +33,7 @@ def write_config(folder, **sections):
 
 
 def start(*arguments, **options):
-    """A Python process in a session of its own, so that it can be ended with all that it started."""
+    """A Python process in a separate session, so that it can be ended with all its child processes."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     return subprocess.Popen(
@@ -42,7 +42,7 @@ def start(*arguments, **options):
 
 
 def succeed(*arguments, **options) -> tuple[str, str]:
-    """Run a Python process, which must not fail; returns what it wrote to stdout and stderr."""
+    """Runs a Python process, which must not fail; returns its output and errors."""
     process = start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     try:
         output, errors = process.communicate(timeout=500)
@@ -62,7 +62,7 @@ def numbers_of(entry):
 
 
 def test_several_processes_do_what_one_does(tmp_path):
-    """30 images in batches of 29 and 1: with 3 processes shares differ, and two of the last one are empty."""
+    """30 images in batches of 29 and 1: with 3 processes shares differ, and two shares of the last batch are empty."""
     num_processes = 3
     sections = {
         "model": NO_DROPOUT,
@@ -83,7 +83,7 @@ def test_several_processes_do_what_one_does(tmp_path):
 
     shutil.copytree(folders[1] / "run", tmp_path / "killed")
     newest = max((tmp_path / "killed" / "checkpoints").iterdir())
-    shutil.rmtree(newest)  # as if the run had died within its last epoch
+    shutil.rmtree(newest)  # as if the run had been killed within its last epoch
     killed = ["--config", several, f"training.output_dir={tmp_path / 'killed'}", "--resume"]
     succeed("-m", "hf_ngsan.cli", "train", *killed, "--num-processes", num_processes)
     for name in ("last", f"checkpoints/{newest.name}"):
@@ -99,7 +99,7 @@ def test_several_processes_do_what_one_does(tmp_path):
 
 
 VICTIMS = {"launcher": ("0", "getppid"), "process 0": ("0", "getpid"), "process 1": ("1", "getpid")}
-"""Who kills them, and what tells their number."""
+"""The process that kills them, and the variable with their number."""
 
 UPDATE = ("hf_ngsan.training.loop", "TrainingLoop", "update")
 LONGEST_WAIT = 600
@@ -126,7 +126,7 @@ if "RANK" in os.environ:
     Path("process-" + os.environ["RANK"]).write_text(str(os.getpid()))
     {kind}.{method} = wait_for_the_end
 """
-"""A module for `--import`: in each process the call with a certain number waits, and one of them kills the victim."""
+"""A module for `--import`: in each process a certain call waits, and one of the processes kills the victim."""
 
 
 def kill_each(command: list, folder: Path, slow_method: tuple[str, str, str], kept: str) -> None:
@@ -149,7 +149,7 @@ def kill_each(command: list, folder: Path, slow_method: tuple[str, str, str], ke
         known = set(killed.glob(kept))
         launcher = start(*words, "--import", "killing", cwd=killed)
         code = launcher.wait(LONGEST_WAIT)
-        # The other process may end first, with code 1, by the connection that it has lost.
+        # The other process may end first, with code 1, because of its lost connection.
         assert code in ([-signal.SIGKILL] if name == "launcher" else [128 + signal.SIGKILL, 1])
         assert (killed / "process-killer").exists(), f"{name} was not killed"
         for file in killed.glob("process-*"):
@@ -225,7 +225,7 @@ if "RANK" in os.environ:
 
 
 def refusal_of(folder: Path, *words: object) -> str:
-    """Runs a command on two processes, which must refuse it; returns what is wrong."""
+    """Runs a command on two processes, which must reject it; returns the error message."""
     log = folder / "errors.txt"
     with open(log, "w") as errors:
         process = start("-m", "hf_ngsan.cli", *words, "--num-processes", 2, stderr=errors, cwd=folder)
@@ -254,7 +254,7 @@ def test_what_is_wrong_in_one_process_only_ends_both(tmp_path, process, error, f
 
 
 def test_an_extraction_that_one_process_cannot_continue(vision, tmp_path):
-    """The photos of one of the processes only are damaged, and none may be."""
+    """Only one of the processes has damaged photos, and no damaged photos are allowed."""
     write_photos(tmp_path / "photos", 8)
     (tmp_path / "photos" / "000007.png").write_bytes(b"")
     options = ["--backbone", vision, "--output", "features", "--batch-size", 2, "--images-per-shard", 2]

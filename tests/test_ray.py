@@ -19,7 +19,7 @@ BROKEN = "broken.png"
 
 @pytest.fixture
 def folder(captioner, dual_encoder, vision, photographs, tmp_path) -> Path:
-    """A folder with photographs, one of which is broken, a captioner, a vision encoder and a dual encoder."""
+    """A folder with photographs, one of them broken, a captioner, a vision encoder and a dual encoder."""
     shutil.copytree(photographs[0].parent, tmp_path / "photos")
     (tmp_path / "photos" / BROKEN).write_bytes(b"no image")
     for name, model in (("captioner", captioner), ("dual_encoder", dual_encoder), ("vision", vision)):
@@ -29,7 +29,7 @@ def folder(captioner, dual_encoder, vision, photographs, tmp_path) -> Path:
 
 def run(folder: Path, *arguments: object) -> None:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    # Ray waits for its server for 30 s otherwise, which is not always enough where other tests keep the machine busy.
+    # Otherwise Ray waits 30 s for its server, which is not always enough if other tests keep the machine busy.
     environment = {**os.environ, "PYTHONPATH": path, "RAY_gcs_server_port_wait_time_s": "90"}
     subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, env=environment, check=True)
 

@@ -1,4 +1,4 @@
-"""The commands of README and of the pages behind it, run in their order as a person types them, on tiny data."""
+"""The commands of README and docs, run in their order as a user types them, on tiny data."""
 
 import json
 import re
@@ -32,9 +32,9 @@ WHOLE = [
     *(f"docs/{name}.md" for name in ("first_steps", "captioning", "training", "self_critical", "several_machines")),
     *(f"docs/{name}.md" for name in ("features", "search", "metrics")),
 ]
-"""Pages of which every command is run, in their order."""
+"""Pages whose commands are all run, in their order."""
 IN_PART = [f"docs/{name}.md" for name in ("translation", "vqa", "sharing", "serving")]
-"""Pages of which the commands with a promise are run after those."""
+"""Pages whose commands with a checked output are run afterwards."""
 CAPTIONS = ["a man in a uniform", "a dog jumps over a log in the grass"]
 SCENES = "scenes:size=24,validation=4,test=6"
 SIZES_OF_MODELS = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "num_hidden_layers": 1}
@@ -56,7 +56,7 @@ EXPORT = "export --model captioner --output exported --check"
 """Half a minute with a backbone; tests/exporting runs it with tiny captioners."""
 RUN = ("best/config.json", "best/*.safetensors", "last/config.json", "last/*.safetensors", "training_config.yaml")
 RUN += ("checkpoints/*", "tensorboard/*", "history.jsonl")
-"""Files of a run, as docs/training.md says."""
+"""Files of a run, as described in docs/training.md."""
 CAPTION = r"photo\.jpg\t\w+( \S+)*"
 LINES = {
     "caption photo.jpg": (1, CAPTION),
@@ -81,7 +81,7 @@ LINES = {
         r"meteor +\d\.\d{4}|6 images.*",
     ),
 }
-"""How many lines commands print, no two alike, and what every line is, as a regular expression."""
+"""The number of lines that commands print, all different, and a regular expression for every line."""
 SCORES = {
     "evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json": {"cider_d", "bleu_4", "rouge_l"},
     "evaluate --model runs/scenes --data scenes --record": {"cider_d"},
@@ -103,11 +103,11 @@ OF_OTHER_PAGES = [
     *LINES,
     *SCORES,
 ]
-"""Commands of pages behind those that are run as a whole."""
+"""Commands of pages that are not run completely."""
 
 
 def fill(folder: Path) -> None:
-    """Writes what the commands read: each of the data sets, a few examples large."""
+    """Writes the inputs of the commands: all datasets, with a few examples each."""
     with Image.open(get_sample_data("grace_hopper.jpg", asfileobj=False)) as photograph:
         photograph.convert("RGB").resize((160, 160)).save(folder / "photo.jpg")
     for split in ("train", "validation"):
@@ -143,7 +143,7 @@ def fill(folder: Path) -> None:
 
 
 def write_layouts(folder: Path) -> None:
-    """Writes COCO's files of boxes and captions, of synthetic scenes."""
+    """Writes COCO's files of boxes and captions, for synthetic scenes."""
     folder.mkdir()
     for split in ("train", "validation", "test"):
         rows = load_scenes(split, size=8, validation=4, test=4)
@@ -161,7 +161,7 @@ def write_layouts(folder: Path) -> None:
 
 
 def smaller(command: list[str]) -> list[str]:
-    """Returns a command that does the same with less: small models, an epoch, few scenes, one process."""
+    """Returns a smaller version of a command: small models, one epoch, few scenes, one process."""
     if "--num-processes" in command:
         command = command[: command.index("--num-processes")]
     words = [SCENES if word == "scenes" else word for word in command]
@@ -212,7 +212,7 @@ def test_commands_keep_their_promises(tmp_path, monkeypatch, capsys, online):  #
 
 
 def keep(command: list[str], capsys: pytest.CaptureFixture) -> None:
-    """Runs a command of a page in the current folder, and looks at what it prints and writes."""
+    """Runs a command of a page in the current folder, and checks its output and files."""
     name, options = shlex.join(command), parse(command)
     printed = prints(capsys, *smaller(command))
     if name in LINES:

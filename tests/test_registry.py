@@ -1,4 +1,4 @@
-"""Registration: whichever is imported first, our classes answer to the Auto classes and other models' keep theirs."""
+"""Registration: with any order of imports, Auto classes load our classes, and those of other models do not change."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ import hf_ngsan
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory) -> dict[str, Path]:
-    """The same captioner saved with its code and, as transformers does it, without."""
+    """The same captioner saved with its code and, as transformers saves it, without."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ("code", "plain")}
     hf_ngsan.save_for_hub(tiny_captioner(), tiny_processor(), folders["code"])
     tiny_captioner().save_pretrained(folders["plain"])
@@ -111,7 +111,7 @@ def test_registering_again_changes_nothing():
 
 
 def test_only_the_command_line_registers_later(monkeypatch):
-    """A process that a command spawns has the command's `sys.argv`, and may be asked for anything."""
+    """A process that a command starts has the command's `sys.argv`, and may request anything."""
     spawned = ["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()", "--multiprocessing-fork"]
     for started, argv, expected in (
         (["python", "/bin/hf-ngsan", "caption", "a.jpg"], ["/bin/hf-ngsan", "caption", "a.jpg"], True),

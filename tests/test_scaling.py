@@ -17,7 +17,7 @@ from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 BROKEN = 2
-"""Place of the photo that cannot be read."""
+"""Position of the photo that cannot be read."""
 READ = [place for place in range(len(PHOTOS)) if place != BROKEN]
 
 

@@ -1,4 +1,4 @@
-"""A disk that is full and memory that runs out: one sentence, nothing half written, and work that can be continued."""
+"""A full disk and missing memory: an error of one sentence, no partial files, and work that can be resumed."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Scripts of examples/ and benchmarks/, as a person runs them, at tiny sizes and without a network."""
+"""Scripts of examples/ and benchmarks/, run as a user runs them, at tiny sizes and without a network."""
 
 import ast
 import json

@@ -38,14 +38,14 @@ NOT_OURS = re.compile(
     "already_mapped|audio|axial|batched_and_grouped|chat_template|composite|keep_in_fp32|multimodal_tokens|num_images"
     "|position_vector|replacement_offsets|reverse_loading|rope|router|shift_labels|sliding_window|tp_plan|video"
 )
-"""What none of our models and processors has; the suite skips these tests of itself."""
+"""Features that none of our models and processors has; the suite skips these tests itself."""
 ATTENTION_ONLY = re.compile("attention|sdpa")
 VARIANTS = re.compile("(sdpa_inference.*(fp16|bf16|kernels))|bc_torch_dtype")
-"""Types of numbers and kernels beside the usual, and names of arguments of before: among the slow tests."""
+"""Unusual number types and kernels, and names of old arguments: these are slow tests."""
 
 
 def applies(item: pytest.Item) -> bool:
-    """Tells whether a test of the suite can say something of our models, on this machine."""
+    """Returns whether a test of the suite applies to our models on this machine."""
     if not isinstance(item, pytest.Function) or not issubclass(item.cls or object, unittest.TestCase):
         return True
     if getattr(item.function, "__unittest_skip__", False) or NOT_OURS.search(item.name):
@@ -61,7 +61,7 @@ def applies(item: pytest.Item) -> bool:
 
 
 def suite_folder() -> Path:
-    """Where the `tests` folder of the installed transformers version is, or would be."""
+    """The `tests` folder of the installed transformers version, which may not exist yet."""
     named = os.environ.get("HF_NGSAN_TRANSFORMERS_TESTS")
     repository = Path(__file__).parents[1]
     return Path(named) if named else repository / "build" / f"transformers-{transformers.__version__}" / "tests"
@@ -72,7 +72,7 @@ def is_available() -> bool:
 
 
 def fetch_suite():
-    """Download the source distribution and keep its tests; does nothing if they are there."""
+    """Downloads the source distribution and keeps its tests; does nothing if they exist."""
     if is_available():
         return
     target = suite_folder()
@@ -92,7 +92,7 @@ def fetch_suite():
 
 
 def import_suite(name: str) -> ModuleType:
-    """Import a module of the suite, e.g. `"test_modeling_common"`; what the distribution leaves out is stood in for."""
+    """Imports a module of the suite, e.g. `"test_modeling_common"`; files that the distribution omits are replaced."""
     if PACKAGE not in sys.modules:
         add_module(PACKAGE, __path__=[str(suite_folder())])
         add_module("fetch_hub_objects_for_ci", url_to_local_path=lambda url: url)

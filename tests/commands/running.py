@@ -1,4 +1,4 @@
-"""Commands as a person runs them, and what they say."""
+"""Runs commands as a user does, and checks their output."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from hf_ngsan.cli import main
 
 
 def fails(capsys: pytest.CaptureFixture, *arguments: object) -> str:
-    """Runs a command that must fail for the user's fault; returns what it says, in one line."""
+    """Runs a command that must fail because of a user's mistake; returns its error message, which is one line."""
     capsys.readouterr()
     assert main([str(argument) for argument in arguments]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
@@ -21,7 +21,7 @@ def fails(capsys: pytest.CaptureFixture, *arguments: object) -> str:
 
 
 def prints(capsys: pytest.CaptureFixture, *arguments: object) -> str:
-    """Runs a command that must succeed; returns what it prints."""
+    """Runs a command that must succeed; returns its output."""
     capsys.readouterr()
     assert main([str(argument) for argument in arguments]) == 0
     return capsys.readouterr().out
@@ -31,7 +31,7 @@ HEAVY = {"torch", "transformers", "datasets", "accelerate", "pandas"}
 
 
 def heavy_imports(folder: Path, *arguments: object) -> tuple[set[str], subprocess.CompletedProcess]:
-    """Runs a command in a process and a folder of its own; returns what it imports of heavy packages, and its end."""
+    """Runs a command in a new process and folder; returns the heavy packages that it imports, and its last output."""
     command = [sys.executable, "-X", "importtime", "-m", "hf_ngsan.cli", *map(str, arguments)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]

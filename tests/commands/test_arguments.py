@@ -1,4 +1,4 @@
-"""What every command does about models that are not there, and mistakes before processes are started."""
+"""Errors of all commands for missing models, and for mistakes that are found before processes start."""
 
 from safetensors.torch import load_file, save_file
 

@@ -15,7 +15,7 @@ from tests.tasks.tiny import tiny_sections
 from .running import fails, prints
 
 MODEL = {"query_norm": None, "initializer_range": 1.0}
-"""Large random weights: a captioner that says something else about every image."""
+"""Large random weights: a captioner with a different caption for every image."""
 TRAINING = {"epochs": 1}
 CAPTIONS = ["a red circle", "a blue square left of a dot", "two dots", "a small star above a red circle", "a dot"]
 

@@ -1,4 +1,4 @@
-"""Cards of trained models: every number with what it depends on, and nothing that is not known."""
+"""Cards of trained models: every number has its conditions, and nothing unknown is stated."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ SPEC = DATA["spec"]
 
 @pytest.fixture(scope="module")
 def evaluated(run, tmp_path_factory):
-    """A copy of a training run whose best model is evaluated on the test split too, twice."""
+    """A copy of a training run whose best model was also evaluated twice on the test split."""
     folder = tmp_path_factory.mktemp("cards") / "run"
     shutil.copytree(run, folder)
     for limit in (4, 4, 5):
@@ -66,7 +66,7 @@ def test_a_split_that_chose_the_epoch_is_told_once(run, tmp_path):
 
 
 def test_scores_are_those_of_the_best_model_whatever_the_history_says(run, config, tmp_path):
-    """The initial model of the second run stays its best."""
+    """The initial model of the second run remains its best model."""
     started, rate = tmp_path / "started", ["training.learning_rate=10", "training.warmup_epochs=0"]
     settings = [f"model.init_from={run / 'best'}", f"training.output_dir={started}", *rate]
     assert main(["train", "--config", str(config), *settings]) == 0

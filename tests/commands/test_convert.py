@@ -1,4 +1,4 @@
-"""`hf-ngsan convert` as a person runs it."""
+"""`hf-ngsan convert` as a user runs it."""
 
 from datasets import load_from_disk
 

@@ -1,4 +1,4 @@
-"""`--model A B C`: captioners of one vocabulary, of any architecture, caption together."""
+"""`--model A B C`: an ensemble of captioners with one vocabulary, of any architecture."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`hf-ngsan explain --counterfactual`: boxes change, features stay, and the caption is followed through both."""
+"""`hf-ngsan explain --counterfactual`: boxes change, features do not, and both captions are compared."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`hf-ngsan export`: exported captioners as a person makes and checks them."""
+"""`hf-ngsan export`: captioners are exported and checked as a user does it."""
 
 import json
 import sys
@@ -53,7 +53,7 @@ def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monke
     step = Captioner.step
 
     def other_words(captioner, *arguments):
-        """Lets a captioner say the same word again and again."""
+        """Makes a captioner repeat the same word."""
         scores, cache = step(captioner, *arguments)
         scores[..., 5] = 0
         return scores, cache

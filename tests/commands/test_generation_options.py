@@ -1,4 +1,4 @@
-"""Options of `generate()` and of batches, of every command that writes words: each reaches the model."""
+"""Options of `generate()` and of batches, in every command that generates text: each reaches the model."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def generated(folder, monkeypatch, capsys):
-    """Runs a command; returns the arguments of each of its calls of `generate()`, and the number of rows of each."""
+    """Runs a command; returns the arguments and the number of rows of each call of `generate()`."""
 
     def run(command: str, *options: object) -> tuple[list[dict], list[int]]:
         calls, sizes = [], []
@@ -39,7 +39,7 @@ def generated(folder, monkeypatch, capsys):
 
             def generate(self, *args, of_model=kind.generate, **given):
                 begun = given.get("decoder_input_ids")
-                if begun is None or begun.shape[1] == 1:  # else the relations of scenes are completed, for their scores
+                if begun is None or begun.shape[1] == 1:  # else relations of scenes are completed, too
                     calls.append(given)
                     sizes.append(len(given["input_ids" if "input_ids" in given else "visual_features"]))
                 return of_model(self, *args, **given)

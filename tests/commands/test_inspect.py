@@ -1,4 +1,4 @@
-"""`hf-ngsan inspect` says what files and folders hold."""
+"""`hf-ngsan inspect` describes files and folders."""
 
 import json
 
@@ -19,7 +19,7 @@ from tests.retrieval.test_index_folder import written
 
 
 def finds(capsys, path: object) -> str:
-    """What the command prints of data with a problem."""
+    """The output of the command for data with a problem."""
     assert main(["inspect", str(path)]) == 1
     return capsys.readouterr().out
 

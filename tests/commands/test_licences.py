@@ -1,4 +1,4 @@
-"""The licence and the names of the models that weights come from go along, whatever is derived."""
+"""Derived models keep the licences and names of the models that their weights come from."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ HEADER = "---\nlicense: other\nlicense_name: research-alone\nlicense_link: LICEN
 
 @pytest.fixture
 def licensed(run, tmp_path):
-    """A trained captioner as somebody has shared it."""
+    """A trained captioner as another person shared it."""
     folder = shutil.copytree(run / "best", tmp_path / "theirs")
     (folder / "README.md").write_text(HEADER)
     (folder / "LICENSE.md").write_text(TERMS)
@@ -36,7 +36,7 @@ def unchecked(monkeypatch):
 
 
 def assert_stated(folder, names=("theirs",)):
-    """The configuration of a model names its sources, and their terms lie beside it."""
+    """The configuration of a model names its sources, and their licence texts are in its folder."""
     found = sources_of(json.loads((folder / "config.json").read_text()))
     assert [source.name for source in found] == list(names), folder
     assert found[-1].terms == ("other", "research-alone", "LICENSE"), folder
@@ -44,7 +44,7 @@ def assert_stated(folder, names=("theirs",)):
 
 
 def test_every_way_of_training_keeps_them(licensed, config, tmp_path, capsys, unchecked):
-    """Fine-tuning, fine-tuning of the result, distillation from it, and a push of that."""
+    """Fine-tuning, fine-tuning of the result, distillation from it, and a push of the distilled model."""
     ways = {
         "tuned": [f"model.init_from={licensed}"],
         "again": [f"model.init_from={tmp_path / 'tuned'}"],
@@ -123,7 +123,7 @@ def test_a_card_of_a_user_states_a_licence_if_the_weights_have_one(licensed, tmp
 
 
 def test_a_model_of_the_hub_is_named_by_its_repository(licensed, tmp_path, monkeypatch, capsys, unchecked):
-    """Its card and terms are in the cache, which the name and the path of the snapshot both lead to."""
+    """The card and the licence text are in the cache, for the name and for the path of the snapshot."""
     cache = tmp_path / "hub"
     repository = cache / "models--somebody--theirs"
     snapshot = repository / "snapshots" / ("0" * 40)

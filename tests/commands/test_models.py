@@ -1,4 +1,4 @@
-"""`hf-ngsan models`: what the folders of packaged models say of themselves, without torch."""
+"""`hf-ngsan models`: information in the folders of packaged models, read without torch."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Files that commands read and write: no input is replaced, and mistakes are told before a model is loaded."""
+"""Files that commands read and write: inputs are never replaced, and mistakes are found before a model is loaded."""
 
 import json
 

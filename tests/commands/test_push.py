@@ -1,4 +1,4 @@
-"""`hf-ngsan push`: a model on the Hub as a person uploads it, and read back without the package."""
+"""`hf-ngsan push`: a model is uploaded to the Hub and loaded without the package."""
 
 import json
 import os
@@ -133,7 +133,7 @@ print(json.dumps([answers[0]["generated_text"] for answers in pipe({photos!r})])
 
 @pytest.mark.slow
 def test_what_was_pushed_is_pulled_at_its_revision_without_the_package(photographs, tmp_path):
-    """In processes that know the Hub by HF_ENDPOINT alone; an earlier revision keeps its weights."""
+    """Processes use the Hub at HF_ENDPOINT; an earlier revision keeps its weights."""
     photos, captions = [str(file) for file in photographs[:2]], {}
     with hub() as server:
         server.large_from = 50_000

@@ -1,4 +1,4 @@
-"""`hf-ngsan references`: captions of a dataset as a COCO file that `hf-ngsan score` takes."""
+"""`hf-ngsan references`: captions of a dataset as a COCO file for `hf-ngsan score`."""
 
 import json
 

@@ -98,7 +98,7 @@ def test_finished_runs_are_not_trained_again_and_kills_change_nothing(table, tmp
     for killed, whole in zip(results_of(tmp_path)["rows"], results_of(table)["rows"], strict=True):
         values = [
             [row["scores"][name]["values"][0] for name in killed["scores"] if name != "meteor"]
-            for row in (killed, whole)  # that of the table has another METEOR, of small data
+            for row in (killed, whole)  # the METEOR of the table is other: its data are small
         ]
         assert values[0] == values[1]
     times = {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/**/*") if file.is_file()}

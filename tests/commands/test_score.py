@@ -1,4 +1,4 @@
-"""`hf-ngsan score` on COCO files, good and bad."""
+"""`hf-ngsan score` on valid and invalid COCO files."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`hf-ngsan index` and `hf-ngsan search`: photos in a folder, found by words and by each other."""
+"""`hf-ngsan index` and `hf-ngsan search`: photos of a folder are found by text and by image."""
 
 import os
 import shutil
@@ -119,7 +119,7 @@ def test_several_indexes_are_searched_as_one(model, photos, tmp_path, capsys):
 
 @pytest.fixture
 def embedded(monkeypatch):
-    """The number of images of each batch that was embedded."""
+    """The number of images of each embedded batch."""
     numbers = []
 
     def counted(encoder, inputs):
@@ -131,7 +131,7 @@ def embedded(monkeypatch):
 
 
 def same_index(first, second) -> bool:
-    """Whether two indexes have the same names, embeddings, thumbnails and stamps, in the same order."""
+    """Returns whether two indexes have the same names, embeddings, thumbnails and stamps, in the same order."""
     one, other = IndexFolder.open(first), IndexFolder.open(second)
     places = one.all_places()
     return (
@@ -144,7 +144,7 @@ def same_index(first, second) -> bool:
 
 @pytest.mark.parametrize("backend", ["exact", pytest.param("milvus", marks=pytest.mark.slow)])
 def test_an_index_grows(model, photos, tmp_path, capsys, embedded, backend):
-    """New files are added and changed ones are embedded again, no others; the index is the one made at once."""
+    """Only new and changed files are embedded; the index equals one that is made in one run."""
     if backend != "exact":
         pytest.importorskip("milvus_lite")
     index, at_once = tmp_path / "index", tmp_path / "at_once"
@@ -202,7 +202,7 @@ def test_images_of_one_name_stay_as_many_as_they_are(model, photos, tmp_path, ca
 
 
 def save_dataset(folder, **splits):
-    """Saves a dataset whose rows have images, by numbers, and no names."""
+    """Saves a dataset whose rows have images and numbers, but no names."""
     shutil.rmtree(folder, ignore_errors=True)
     rows = {name: Dataset.from_dict({"image": [PHOTOS[one] for one in numbers]}) for name, numbers in splits.items()}
     DatasetDict(rows).save_to_disk(folder)
@@ -229,7 +229,7 @@ def test_other_images_of_the_same_names_are_refused(model, photos, tmp_path, cap
 
 
 def test_images_change_between_a_kill_and_the_next_run(model, photos, tmp_path, capsys, monkeypatch):
-    """The index that was begun is of other images then; what it has of the same ones is kept."""
+    """The unfinished index has other images; embeddings of images in both are kept."""
     index, write = tmp_path / "index", IndexFolder.write_shard
     grow(capsys, model, photos, index, "--images-per-shard", 1)
     PHOTOS[1].save(photos / "new.png")

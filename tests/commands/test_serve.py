@@ -1,4 +1,4 @@
-"""`hf-ngsan serve`: a server that answers, outlives its clients, and ends when it is told to."""
+"""`hf-ngsan serve`: the server answers, survives its clients, and ends on request."""
 
 import re
 import signal
@@ -72,7 +72,7 @@ def test_every_option_reaches_the_server(captioner, monkeypatch):
 @pytest.mark.slow
 def test_what_was_accepted_is_answered_after_sigterm(captioner, photographs):
     command = [sys.executable, "-m", "hf_ngsan.cli", "serve", "--model", str(captioner), "--port", "0"]
-    command += ["--wait-ms", "1000", "--batch-size", "64"]  # a batch waits, so that requests are there when it ends
+    command += ["--wait-ms", "1000", "--batch-size", "64"]  # a batch waits, so requests are in progress
     number = 8
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, ThreadPoolExecutor(number) as clients:
         try:

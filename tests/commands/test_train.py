@@ -1,4 +1,4 @@
-"""`hf-ngsan train`: what it leaves behind, and one clear sentence for everything a user can get wrong."""
+"""`hf-ngsan train`: its output files, and one clear sentence for every mistake of a user."""
 
 import yaml
 
@@ -19,7 +19,7 @@ def test_a_second_run_in_the_same_folder_is_refused_and_the_first_stays(run, con
     assert "--overwrite" in message
     assert "--resume" in message and "--overwrite" in message
     assert (run / "best" / "model.safetensors").read_bytes() == before
-    assert main(["train", "--config", str(config), "--resume"]) == 0  # finished: nothing is left to do
+    assert main(["train", "--config", str(config), "--resume"]) == 0  # finished: nothing remains to do
     assert (run / "best" / "model.safetensors").read_bytes() == before
 
 
@@ -99,11 +99,11 @@ TASKS = [captioning, self_critical, retrieval]
 
 @each_row(("task", "size"), [(captioning, {}), *((task, ONE_UPDATE) for task in TASKS)])
 def test_a_run_that_diverged_exits_with_1_and_leaves_no_best_model(task, size, tmp_path, capsys):
-    """After the only update of an epoch no loss of the training tells that the model gives no numbers."""
+    """After the only update of an epoch, the training loss does not show that the model computes NaN."""
     sections = task(tmp_path, epochs=1, learning_rate=1e30, **size)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(sections))
     assert main(["train", "--config", str(tmp_path / "config.yaml")]) == 1
     assert "learning_rate" in capsys.readouterr().err.splitlines()[-1]
     run = tmp_path / "run"
     stages = len((run / "history.jsonl").read_text().splitlines()) if (run / "history.jsonl").exists() else 0
-    assert stages == (run / "best").exists() == (task is self_critical)  # whose first stage went well
+    assert stages == (run / "best").exists() == (task is self_critical)  # whose first stage was successful

@@ -1,4 +1,4 @@
-"""The scripts of `conversion/` import each other as a command line does: from their folder."""
+"""Imports the scripts of `conversion/` from their folder, as the command line does."""
 
 import sys
 from pathlib import Path

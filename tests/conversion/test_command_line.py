@@ -1,4 +1,4 @@
-"""The scripts as a user runs them; files that are no checkpoints; nothing is executed, nothing half written."""
+"""The scripts as a user runs them, also on files that are not checkpoints: no code runs, no partial output remains."""
 
 import os
 import pickle
@@ -41,7 +41,7 @@ def call(script, *options) -> int:
 
 
 def test_a_detector_saved_by_its_training_is_read(tmp_path, monkeypatch, capsys):
-    """Weights as numpy arrays, next to the state of the optimizer."""
+    """Weights as numpy arrays, together with the state of the optimizer."""
     monkeypatch.chdir(tmp_path)
     weights = {name: tensor.numpy() for name, tensor in detectron2_state_dict(DEPTHS[50]).items()}
     training = {"optimizer": {"state": {0: {"momentum_buffer": torch.zeros(2)}}}, "iteration": np.float64(3)}

@@ -1,4 +1,4 @@
-"""Backbones converted from detectron2's detectors compute what detectron2 does."""
+"""Backbones converted from detectron2's detectors give the outputs of detectron2."""
 
 import convert_grid_feats_backbone as script
 import numpy as np
@@ -72,7 +72,7 @@ def test_the_folder_reads_photos_as_the_detector_does(saved, std, expected_mean,
 
 
 def test_a_photo_gives_the_features_that_the_authors_pipeline_gives(tmp_path):
-    """Their steps, one by one: Pillow's bilinear resizing of 8-bit pixels, BGR, mean, deviation, backbone, pooling."""
+    """Each step of detectron2: Pillow's bilinear resizing of 8-bit pixels, BGR, mean, deviation, backbone, pooling."""
     weights = tiny_detector()
     save(script.convert_weights(tiny_config(), weights, STD), tmp_path / "backbone")
     colours = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)

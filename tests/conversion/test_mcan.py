@@ -1,4 +1,4 @@
-"""The authors' MCAN: recorded outputs of released code, and files that are not what they should be."""
+"""The authors' MCAN: recorded outputs of released code, and invalid files."""
 
 import json
 
@@ -72,7 +72,7 @@ def test_answers_are_normalised_and_scored_as_by_the_released_code():
 
 
 def test_questions_give_the_numbers_of_the_words(tmp_path):
-    """As the release counts them, question file after question file."""
+    """Numbered as in the release, one question file after another."""
     source = golden_folder("mcan")
     text = json.loads((source / "text.json").read_text())
     files = []

@@ -1,4 +1,4 @@
-"""The authors' MHSAN: recorded outputs of released checkpoints, and files that are not what they should be."""
+"""The authors' MHSAN: recorded outputs of released checkpoints, and invalid files."""
 
 import json
 
@@ -21,7 +21,7 @@ def close(ours: torch.Tensor, recorded: torch.Tensor) -> None:
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
-    """Folder, recorded tensors, model and processor of each release, through the command line and back."""
+    """Folder, recorded tensors, model and processor of each release, converted by the command line."""
     found = {}
     for release in RELEASES:
         source, folder = golden_folder("mhsan"), tmp_path_factory.mktemp("mhsan") / release
@@ -64,7 +64,7 @@ def test_converted_checkpoints_compute_what_the_released_code_did(converted, rel
 @each_row("release", RELEASES)
 @torch.no_grad()
 def test_the_released_mask_leaves_out_the_last_word_for_a_component_of_0(converted, release):
-    """With that mask ours is the same; without it, all words count."""
+    """With that mask the outputs are equal; without it, all words count."""
     recorded, model, _ = converted[release]
     vectors = recorded["zero_component.caption_vectors"]
     released_mask = mask_of((vectors[..., 0] != 0).sum(1), vectors.shape[1])
@@ -78,7 +78,7 @@ def test_the_released_mask_leaves_out_the_last_word_for_a_component_of_0(convert
 
 
 def test_recalls_of_the_released_code():
-    """Its ranks are counted from 0."""
+    """The released code counts ranks from 0."""
     recorded = load_file(golden_folder("mhsan") / "metrics.safetensors")
     scores = retrieval_metrics(recorded["recall.scores"])
     for direction, name in (("image_to_text", "caption_retrieval"), ("text_to_image", "image_retrieval")):
@@ -89,7 +89,7 @@ def test_recalls_of_the_released_code():
 
 
 def released_weights() -> dict[str, torch.Tensor]:
-    """A state dict under the authors' names, of one block a stage, without the names of `DataParallel`."""
+    """A state dict with the authors' names, one block per stage, without the prefix of `DataParallel`."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A released captioner becomes a folder that transformers loads; files that do not fit become nothing."""
+"""A released captioner becomes a folder that transformers loads; invalid files cause errors."""
 
 import collections
 import pickle
@@ -23,7 +23,7 @@ HEADS = 2
 
 @pytest.fixture
 def released() -> dict[str, torch.Tensor]:
-    """Weights of a tiny captioner under the names of the release, with state of decoding among them."""
+    """Weights of a tiny captioner with the names of the release, including state of decoding."""
     bert = {"model_type": "bert", "vocab_size": 9, "hidden_size": 12, "num_hidden_layers": 2}
     bert |= {"num_attention_heads": HEADS, "intermediate_size": 10, "max_position_embeddings": 16}
     sizes = {"visual_feature_size": 5, "hidden_size": 8, "num_attention_heads": HEADS, "intermediate_size": 6}

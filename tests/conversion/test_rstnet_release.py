@@ -1,4 +1,4 @@
-"""The captioner with every switch as released, against outputs of the authors' implementation."""
+"""The captioner with all settings of the release, against outputs of the authors' implementation."""
 
 import convert_rstnet as script
 import pytest

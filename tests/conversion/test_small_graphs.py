@@ -1,4 +1,4 @@
-"""Graphs of packaged models, made small without any loss."""
+"""Graphs of packaged models become smaller without loss."""
 
 import numpy as np
 import pytest

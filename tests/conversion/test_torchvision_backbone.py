@@ -1,4 +1,4 @@
-"""Backbones converted from torchvision compute what the architectures say."""
+"""Backbones converted from torchvision give the outputs of their architectures."""
 
 import convert_torchvision_backbone as script
 import pytest
@@ -48,7 +48,7 @@ def test_resnets(name, depth, groups, width, parameters):
     assert conversion.left_out == ["fc.bias", "fc.weight"]
     assert isinstance(conversion.model, NGSANResNeXtBackbone if "resnext" in name else ResNetBackbone)
     weights = {name: weight for name, weight in weights.items() if not name.endswith("batches_tracked")}
-    script.convert_weights(script.CONFIGURATIONS[name], weights)  # torchvision's first checkpoints count none
+    script.convert_weights(script.CONFIGURATIONS[name], weights)  # torchvision's first checkpoints have no counts
 
 
 @each_row(

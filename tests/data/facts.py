@@ -1,4 +1,4 @@
-"""Errors are told by the facts in them, not by their prose."""
+"""Errors are checked by the facts that they contain, not by their wording."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from hf_ngsan.data import DataError
 
 @contextmanager
 def fails_naming(*facts: object) -> Iterator[None]:
-    """Expects, inside the `with` block, a DataError of one sentence that holds the text of every fact."""
+    """Expects, inside the `with` block, a DataError of one sentence that contains all facts."""
     with pytest.raises(DataError) as error:
         yield
     message = str(error.value)

@@ -7,7 +7,7 @@ from hf_ngsan.data import caption_features
 
 
 def make_row(image_id=5, regions=3, width=4, **changes) -> dict:
-    """A row whose features and boxes are drawn at random, the same for the same number of regions."""
+    """A row with random features and boxes, equal for equal numbers of regions."""
     random = np.random.default_rng(regions)
     low = random.random((regions, 2)) * 0.5
     boxes = np.concatenate([low, low + 0.1 + random.random((regions, 2)) * 0.4], axis=1).astype(np.float32)

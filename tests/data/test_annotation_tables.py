@@ -1,4 +1,4 @@
-"""Annotation files alone become tables, and every broken record of VQA v2 is named or listed."""
+"""Annotation files become tables, and every broken record of VQA v2 is named or listed."""
 
 import json
 

@@ -50,7 +50,7 @@ def test_what_is_left_out_is_counted(coco_folder):
 
 
 def put(*path, value):
-    """A change of the folder: put a value into one of the files."""
+    """Changes the folder: puts a value into one of the files."""
 
     def change(folder):
         content = {"instances": folder.instances, "captions": folder.captions}

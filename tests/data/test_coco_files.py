@@ -1,4 +1,4 @@
-"""COCO files as all commands read them; `tests/commands/test_score.py` has results and references that are wrong."""
+"""COCO files as all commands read them; `tests/commands/test_score.py` has invalid results and references."""
 
 import json
 

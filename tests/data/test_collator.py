@@ -12,7 +12,7 @@ from tests.data.facts import fails_naming
 
 
 def echo(**inputs):
-    """A processor that hands back what it was given."""
+    """A processor that returns its inputs."""
     return inputs
 
 

@@ -1,4 +1,4 @@
-"""Conversion: what it writes, how it resumes, and what it refuses."""
+"""Conversion: its output, how it resumes, and its errors."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def test_dying_at_a_file_operation(regions, tmp_path, moment):
 def test_it_resumes_between_and_within_inputs(make, tmp_path, monkeypatch):
     inputs = [make(tmp_path / "first"), write_vatex(tmp_path / "second")]
     options = {"images_per_shard": 1, "grid_size": (1, 1)}
-    if make is write_pth:  # boxes and no boxes do not mix
+    if make is write_pth:  # images with and without boxes cannot be mixed
         with fails_naming("second", "boxes"):
             convert_features(inputs, tmp_path / "out", **options)
         inputs = inputs[:1]

@@ -1,4 +1,4 @@
-"""Copies of features: which of them a row gets, and in training that an epoch can be repeated."""
+"""Copies of features: the choice of a copy for each row, and repeatable epochs."""
 
 from collections import Counter
 
@@ -28,10 +28,10 @@ def features(tmp_path):
 
 
 def versions(copies: FeatureCopies, features, epoch: int) -> list[int]:
-    """Returns which version of its image every row gets, 0 = its own features."""
+    """Returns the version of each image in the rows; 0 = the original features."""
     rows = [copies(row, epoch) for row in load_data(f"features:{features}", "train")]
     found = [float(row["visual_features"][0, 0]) - row["image_id"] / 100 for row in rows]
-    assert np.allclose(found, np.round(found), atol=1e-4)  # the features of the row's image, not of another's
+    assert np.allclose(found, np.round(found), atol=1e-4)  # the features of the row's image, not of another image
     return [round(version) for version in found]
 
 

@@ -1,4 +1,4 @@
-"""Moving scenes: what their captions say depends on the order of the frames alone."""
+"""Moving scenes: the captions depend only on the order of the frames."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""NLVR's statements with their structured scenes: regions, splits and parts of them, and what is refused."""
+"""NLVR's statements with their structured scenes: regions, splits, parts of splits, and errors."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Parallel text: what becomes of good and bad files and datasets."""
+"""Parallel text: valid and invalid files and datasets."""
 
 import pytest
 from datasets import Dataset, DatasetDict

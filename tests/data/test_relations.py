@@ -1,4 +1,4 @@
-"""The reader `relations:DIR`: statements that the boxes of detected objects make true."""
+"""The reader `relations:DIR`: true statements about the boxes of detected objects."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hf_ngsan.data.scenes import Statement
 from hf_ngsan.data.scenes.relations import AMBIGUOUS, answer_families
 from hf_ngsan.data.scenes.scoring import relation_swaps
 
-OBJECTS = {  # the dog is left of both balls, one of which is above it; the cat is unsure
+OBJECTS = {  # the dog is left of both balls, one of which is above it; the cat has a low score
     "dog": ([0.1, 0.4, 0.3, 0.6], 0.9),
     "sports ball": ([0.6, 0.1, 0.7, 0.2], 0.95),
     "sports ball 2": ([0.8, 0.45, 0.9, 0.55], 0.6),
@@ -35,7 +35,7 @@ def folder(tmp_path):
 
 def test_all_objects_of_a_class_make_a_statement_true(folder):
     [row] = load_data(f"relations:{folder}", "train")
-    assert row["objects"] == ["sports ball", "dog", "sports ball"]  # the surest first
+    assert row["objects"] == ["sports ball", "dog", "sports ball"]  # the highest score first
     assert row["visual_features"][:, 0].tolist() == [3, 0, 6]
     assert {"the dog lies left of the sports ball", "the sports ball lies right of the dog"} <= {*row["captions"]}
     assert not any("hangs" in caption for caption in row["captions"])  # one ball is above the dog, the other is not

@@ -71,7 +71,7 @@ lengths = st.lists(st.integers(1, 20), max_size=60)
 
 @given(lengths, st.integers(1, 80), st.integers(0, 5), st.integers(1, 4))
 def test_batches_of_tokens(lengths, batch_tokens, epoch, num_processes):
-    """Every row once, no batch too large unless it is one row, and as many batches in every epoch."""
+    """Every row occurs once, no batch is too large unless it has one row, and all epochs have equally many batches."""
 
     def batches(epoch, number=1, index=0):
         options = {"seed": 3, "epoch": epoch, "num_processes": number, "process_index": index}

@@ -1,4 +1,4 @@
-"""A dataset from elsewhere: no reader opens a file or folder that is a link out of it, nor hidden files."""
+"""Untrusted datasets: no reader opens links out of the dataset, or hidden files."""
 
 import os
 import shutil
@@ -91,7 +91,7 @@ def test_no_link_leads_out(write, doors, tmp_path, cache):
     write(data)
     places = sorted(data.rglob("*"))
     for place in places:
-        (place.parent / f"._{place.name}").write_bytes(b"\0\5\x16\7")  # as macOS writes beside each file
+        (place.parent / f"._{place.name}").write_bytes(b"\0\5\x16\7")  # macOS writes such a file for each file
     for door in doors:
         door(data)
     for place in (place for place in places if list_images not in doors or place.suffix != ".txt"):

@@ -1,4 +1,4 @@
-"""The tokenizer of subwords: what it must give back, whatever the text."""
+"""The tokenizer of subwords restores any text."""
 
 from hypothesis import given
 from hypothesis import strategies as st

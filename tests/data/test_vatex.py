@@ -1,4 +1,4 @@
-"""VATEX's videos: captions in both languages, features, and what is missing or broken."""
+"""VATEX's videos: captions in both languages, features, and missing or broken files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""VQA v2's questions with the features of their images, joined when they are read."""
+"""Questions of VQA v2 are joined with the features of their images when they are read."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def write_questions(folder: Path, numbers, name="val2014", answered=True) -> Pat
 
 @pytest.fixture
 def features(tmp_path):
-    """Features of the images 1, 2 and 3, of 1, 2 and 3 regions that hold the id."""
+    """Features of images 1, 2 and 3, with 1, 2 and 3 regions that contain the id."""
     rows = [make_row(image, image, visual_features=np.full((image, 4), image, np.float16)) for image in (3, 1, 2)]
     dataset_of(rows).save_to_disk(str(tmp_path / "features"))
     return tmp_path / "features"

@@ -1,1 +1,1 @@
-"""Frozen checkpoints of every model type, which must compute the same under every supported version of transformers."""
+"""Frozen checkpoints of every model type, whose outputs must not change with supported versions of transformers."""

@@ -25,7 +25,7 @@ from tests.drift.private_names import missing_names
 
 FROZEN = Path(__file__).with_name("frozen.json")
 NUMBER = 24
-"""Of outputs of each model that are kept, evenly spread."""
+"""Number of outputs of each model that are stored, evenly spaced."""
 TOLERANCE = 1e-5
 REMOTE = """
 import json, sys
@@ -46,7 +46,7 @@ for name in sys.argv[1:]:
 
 
 def weights_of(model: torch.nn.Module) -> str:
-    """Returns a checksum of the weights, which the seeds must give everywhere."""
+    """Returns a checksum of the weights, which must be equal on every machine."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode() + tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -86,7 +86,7 @@ def differences_with_the_package(folder: Path) -> dict[str, float]:
 
 
 def differences_as_remote_code(folder: Path) -> dict[str, float]:
-    """Returns the largest difference of each checkpoint, loaded where there is no package."""
+    """Returns the largest difference of each checkpoint, loaded without the package."""
     frozen = frozen_outputs()
     code = REMOTE.replace("\nfor name", f"\n{inspect.getsource(outputs_of)}\nfor name")
     subprocess.run([sys.executable, "-c", code, *(f"./{name}" for name in frozen)], check=True, cwd=folder)

@@ -1,4 +1,4 @@
-"""The frozen checkpoints: models by their seeds, and inputs by theirs."""
+"""The frozen checkpoints: models and inputs by their seeds."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -78,12 +78,12 @@ CHECKPOINTS: dict[str, Callable[[], Frozen]] = {
         translation.tiny_translator(), None, {**translation.random_sources([6, 4]), "decoder_input_ids": WORDS}
     ),
 }
-"""One of every model type."""
+"""One checkpoint of every model type."""
 
 
 @torch.no_grad()
 def outputs_of(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Returns what a model is for: logits, features or hidden states, in a row."""
+    """Returns the main output of a model: logits, features or hidden states, flattened."""
     outputs = model(**inputs)
     for name in ("logits", "logits_per_image", "visual_features", "feature_maps", "last_hidden_state"):
         found = getattr(outputs, name, None)

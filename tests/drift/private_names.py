@@ -19,7 +19,7 @@ TESTED_WITH = {
     **{"evaluate": "evaluate 0.4.6", "gradio": "gradio 6.31.0", "torch": "torch 2.13.0"},
     "transformers": "transformers 5.24.0",
 }
-"""The newest versions in which all names were there."""
+"""The newest versions that have all names."""
 PRIVATE_NAMES = {
     "accelerate.state.AcceleratorState._reset_state": "a process asks for another precision than before",
     "argparse.ArgumentParser._option_string_actions": "the known option that is nearest to an unknown one",
@@ -54,13 +54,13 @@ PRIVATE_NAMES = {
     "transformers.pipelines.Pipeline._registered_impl": "saving a pipeline copies the model's own code",
     "transformers.pipelines.Pipeline._sanitize_parameters": "for subclasses",
 }
-"""By name, what each is for."""
+"""The purpose of each name."""
 DOCUMENTED = {"_asdict", "_exit", "_fields", "_replace"}
 """Names with an underscore that a library documents, such as `os._exit` and the `_fields` of named tuples."""
 
 
 def is_there(name: str) -> bool:
-    """Returns whether a module, or a class or its instances, have an attribute."""
+    """Returns whether a module, or a class or its instances, has an attribute."""
     path, _, attribute = name.rpartition(".")
     try:
         owner: Any = importlib.import_module(path)
@@ -73,7 +73,7 @@ def is_there(name: str) -> bool:
 
 
 def missing_names() -> list[str]:
-    """Returns a line for each name that the installed libraries lack; a library that is not installed lacks none."""
+    """Returns a line for each name that is missing in the installed libraries."""
     return [
         f"{name}: there in {TESTED_WITH[name.partition('.')[0]]}, not here"
         for name in PRIVATE_NAMES

@@ -1,4 +1,4 @@
-"""The frozen checkpoints under the installed transformers; `make drift` tries the other versions."""
+"""The frozen checkpoints with the installed transformers; `make drift` tests the other versions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Exported graphs that PyTorch runs as they are, untraced: all of an export and of its use but the slow part."""
+"""Exported graphs that PyTorch runs directly: everything of an export and its use except the slow tracing."""
 
 import sys
 from functools import partial
@@ -14,7 +14,7 @@ from hf_ngsan.exporting import Captioner, folder, graphs, write_exported_caption
 
 
 def use_eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeps graphs in memory in place of writing them, by the names of their files, and runs them from there."""
+    """Keeps graphs in memory instead of writing them, by file name, and runs them from there."""
     kept: dict[str, Any] = {}
 
     def remember(model, function, inputs, path: Path, varying=None) -> None:
@@ -41,7 +41,7 @@ def use_eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def eager_captioner(model, processor, place: Path, monkeypatch: pytest.MonkeyPatch) -> Captioner:
-    """Writes an exported captioner without its graphs, and loads it with these in their place."""
+    """Writes an exported captioner without its graphs, and loads it with the graphs in memory."""
     use_eager_graphs(monkeypatch)
     place.mkdir()
     write_exported_captioner(model, processor, place)

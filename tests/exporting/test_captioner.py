@@ -30,7 +30,7 @@ def arrays_of(inputs: dict) -> dict[str, np.ndarray]:
 
 
 def rows_of(inputs: dict) -> list[dict[str, np.ndarray]]:
-    """The rows of a batch, without its padding."""
+    """The rows of a batch, without padding."""
     arrays = arrays_of(inputs)
     mask = arrays.pop("attention_mask", np.ones(arrays["visual_features"].shape[:2])) == 1
     return [{name: array[row][real] for name, array in arrays.items()} for row, real in enumerate(mask)]
@@ -124,7 +124,7 @@ def test_arrays_of_each_image_are_padded(tmp_path, monkeypatch):
 
 
 def test_the_program(tmp_path, monkeypatch, capsys):
-    """Of photographs, and of files with the arrays of features."""
+    """Captions photographs, and files with arrays of features."""
     for number, photo in enumerate(PHOTOS):
         photo.save(tmp_path / f"{number}.png")
         np.savez(tmp_path / f"{number}.npz", **rows_of(tiny.random_images(LENGTHS))[number])

@@ -1,4 +1,4 @@
-"""Dual encoders as ONNX graphs: they embed as the model does, and take its place in an index."""
+"""Dual encoders as ONNX graphs: they give the model's embeddings and replace it in an index."""
 
 import json
 

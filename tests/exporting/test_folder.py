@@ -1,4 +1,4 @@
-"""What the folder of an exported captioner says, what has no exported form, and captions in processes without torch."""
+"""The folder of an exported captioner, models that cannot be exported, and captions in processes without torch."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Graphs beside a model, by which commands answer in a process without torch."""
+"""Graphs in a model's folder, with which commands run in a process without torch."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ TEXTS = ["a man in a black hat", "Two dogs, running!", "a " * 600]
 
 
 def test_packaged_models_have_current_graphs():
-    for name in (CAPTIONER, DUAL_ENCODER):  # those of photographs; the others read regions of scenes
+    for name in (CAPTIONER, DUAL_ENCODER):  # captioners of photographs; the others read regions of scenes
         assert is_current(packaged_models()[name], []), f"hf-ngsan export --model {name} makes new ones"
 
 
@@ -59,7 +59,7 @@ def test_the_graph_of_texts_embeds_them_as_the_model_does(dual_encoder):
 
 
 def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
-    """With the words, the hits and, but for rounding, the numbers of PyTorch."""
+    """Gives the words, the hits and, up to rounding, the numbers of PyTorch."""
     folder = tmp_path / "photos"
     folder.mkdir()
     photo((300, 200)).save(folder / "photo.png")
@@ -157,7 +157,7 @@ def test_options_that_need_more_take_pytorch(monkeypatch):
 
 
 def model_with_graphs(folder: Path) -> Path:
-    """Writes files with the names of a model's, and of its graphs."""
+    """Writes files with the names of a model's files and of its graphs."""
     (folder / FOLDER).mkdir(parents=True)
     for name in ("config.json", "model.safetensors", f"{FOLDER}/encoder.onnx", f"{FOLDER}/decoder.onnx"):
         (folder / name).write_text(name)
@@ -185,7 +185,7 @@ def test_graphs_count_as_long_as_nothing_has_changed(tmp_path):
         folder = model_with_graphs(tmp_path / name)
         (folder / "README.md").write_text("about it")
         assert is_current(folder, ["encoder.onnx"]) and not is_current(folder, ["text.onnx"]), name
-        assert open_captioner(str(folder)) is None  # its graphs are none
+        assert open_captioner(str(folder)) is None  # its graph files are not graphs
         try:
             change(folder)
         except FileNotFoundError:
@@ -238,7 +238,7 @@ def test_an_export_into_the_folder_of_a_captioner(tmp_path, capsys, monkeypatch)
 
 
 def test_an_export_into_the_folder_of_a_dual_encoder(tmp_path, capsys, monkeypatch):
-    """With a text encoder that takes texts of any length, and with one whose steps depend on it."""
+    """One text encoder takes texts of any length; the steps of the other depend on the length."""
     use_eager_graphs(monkeypatch)
     model, processor = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
     save_model(model, processor, tmp_path)

@@ -1,4 +1,4 @@
-"""Regions of boxes that people bring: files of every format, a detector as a callable, captioners of such regions."""
+"""Regions of users' boxes: files of every format, a detector as a callable, captioners of such regions."""
 
 import json
 
@@ -18,7 +18,7 @@ from tests.extraction.tiny import extract, mean_in_box, rows_of, tiny_processor,
 from tests.models import tiny
 from tests.tables import each_row
 
-# Of photographs 000001.png (31 x 21 pixels) and 000002.png (32 x 22); 000003.png (33 x 23) has none.
+# For photographs 000001.png (31 x 21 pixels) and 000002.png (32 x 22); 000003.png (33 x 23) has no boxes.
 BOXES = [
     (1, [3, 2, 21, 12.5], "dog", 0.25),
     (1, [0, 0, 31, 21], "cat", 0.75),
@@ -28,7 +28,7 @@ NAMES = ["dog", "cat"]
 
 
 def write_boxes(folder, kind, boxes=BOXES):
-    """Boxes in a file, or a folder, as a tool writes them."""
+    """Boxes in a file or folder, as a tool writes them."""
     folder.mkdir(parents=True)
     tables = {"csv": pandas.DataFrame.to_csv, "parquet": pandas.DataFrame.to_parquet}
     if kind in tables:
@@ -50,7 +50,7 @@ def write_boxes(folder, kind, boxes=BOXES):
         for image, (x1, y1, x2, y2), name, score in boxes
     ]
     for row in rows if kind == "coco" else ():
-        row["image_id"] = 4 - row["image_id"]  # ids differ from those of the photographs: names count
+        row["image_id"] = 4 - row["image_id"]  # ids differ from those of the photographs, so names are used
     images = [{"id": 4 - n, "file_name": f"{n:06d}.png", "width": 30 + n, "height": 20 + n} for n in (1, 2, 3)]
     categories = [{"id": place, "name": name} for place, name in enumerate(NAMES)]
     whole = {"images": images, "annotations": rows, "categories": categories}
@@ -68,7 +68,7 @@ def vision_of_boxes(**fields):
 
 
 def check_rows(photos, output, model, whole=True, names=NAMES):
-    """The rows of an extraction against a loop over photographs and boxes."""
+    """Compares the rows of an extraction with a loop over photographs and boxes."""
     for image, row in enumerate(rows_of(output), 1):
         own = sorted((box for box in BOXES if box[0] == image), key=lambda box: -box[3])
         rest = whole or not own
@@ -121,9 +121,9 @@ def test_boxes_that_do_not_fit_are_named(photos, tmp_path):
         extract(images, output, model=model, dtype="float32")
         check_rows(photos, output, model, whole=False, names=names)
     late = list_images(photos).with_boxes(write_boxes(tmp_path / "late", "csv", [*BOXES, beyond]), model.config)
-    with pytest.raises(DataError, match=r"000001\.png"):  # whose size only the photograph tells
+    with pytest.raises(DataError, match=r"000001\.png"):  # only the photograph has its size
         extract(late, tmp_path / "late-out", model=model)
-    with pytest.raises(ExtractionError, match=r"000001\.png"):  # features of other boxes are there
+    with pytest.raises(ExtractionError, match=r"000001\.png"):  # the folder has features of other boxes
         extract(late, tmp_path / "out2", model=model, dtype="float32")
     elsewhere = write_boxes(tmp_path / "elsewhere", "results", [(77, *box[1:]) for box in BOXES])
     with pytest.raises(DataError, match="77"):
@@ -131,7 +131,7 @@ def test_boxes_that_do_not_fit_are_named(photos, tmp_path):
     unnumbered = write_photos(tmp_path / "unnumbered", 2)
     for place, file in enumerate(sorted(unnumbered.iterdir())):
         file.rename(unnumbered / f"{'ab'[place]}.png")
-    with pytest.raises(DataError, match=r"boxes\.json: 2 "):  # they count from 1
+    with pytest.raises(DataError, match=r"boxes\.json: 2 "):  # ids start at 1
         list_images(unnumbered).with_boxes(write_boxes(tmp_path / "counted", "results"), model.config)
     more = write_boxes(tmp_path / "more", "results", [*BOXES, (77, *BOXES[0][1:])])
     assert any("1 other" in note and "77" in note for note in list_images(photos).with_boxes(more, model.config).notes)
@@ -163,7 +163,7 @@ def test_a_captioner_of_boxes_captions_photographs_as_their_features(photos, tmp
     printed = prints(capsys, *words, "--boxes", file)
     assert [line.split("\t")[1] for line in printed.splitlines()] == texts
     assert "boxes" in fails(capsys, *words)
-    boxes = [[box for image, box, *_ in reversed(BOXES) if image == number] for number in (1, 2, 3)]  # the surest first
+    boxes = [[box for image, box, *_ in reversed(BOXES) if image == number] for number in (1, 2, 3)]  # best first
     given = [{"image": str(path), "boxes": of_image} for path, of_image in zip(paths, boxes, strict=True)]
     assert [answer[0]["generated_text"] for answer in pipeline(given, batch_size=3)] == texts
     inputs = pipeline.processor(images=[str(path) for path in paths], boxes=boxes)

@@ -1,4 +1,4 @@
-"""An extraction that dies at any moment and is run again ends as one that did not."""
+"""An extraction that is killed at any moment and run again gives the same result as an uninterrupted one."""
 
 import pytest
 from datasets import load_from_disk

@@ -1,4 +1,4 @@
-"""Regions of detection models: their features, classes and scores, and cells beside them."""
+"""Regions of detection models: their features, classes and scores, also with grid cells."""
 
 import numpy as np
 import pytest

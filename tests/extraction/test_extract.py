@@ -73,7 +73,7 @@ def test_another_split_is_added(photos, tmp_path):
 
 
 def raising_for(name, error):
-    """`load_image` that fails as a library may for one file."""
+    """`load_image` that fails for one file, as a library may."""
 
     def load(source, *arguments, **options):
         if str(source["path"]).endswith(name):
@@ -132,7 +132,7 @@ def test_an_unreadable_image_is_an_error_after_which_the_extraction_resumes(tmp_
 
 
 def rewrite(file, content, seconds=5):
-    """Gives a file another content and a later time."""
+    """Changes the content of a file and gives it a later time."""
     file.write_bytes(content)
     os.utime(file, ns=(0, file.stat().st_mtime_ns + seconds * 10**9))
 
@@ -210,7 +210,7 @@ def test_features_that_float16_cannot_hold_are_an_error(photos, tmp_path):
             weight.mul_(1e4)
     with pytest.raises(ExtractionError, match="--dtype float32"):
         extract(photos, tmp_path / "out", model=model)
-    extract(photos, tmp_path / "out", model=model, dtype="float32", images_per_shard=6)  # as it advises
+    extract(photos, tmp_path / "out", model=model, dtype="float32", images_per_shard=6)  # as the message advises
     assert len(list((tmp_path / "out").glob("*.arrow"))) == 2
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))

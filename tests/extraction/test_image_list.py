@@ -86,7 +86,7 @@ def test_a_coco_file_reads_no_image_outside_of_its_folder(tmp_path, name):
 
 
 def test_an_image_that_cannot_be_preprocessed_is_left_out_alone(tmp_path):
-    """As one of an extreme shape, whose sides a processor keeps in proportion."""
+    """The sides of an image with an extreme shape, whose proportions a processor keeps."""
 
     def processor(images, return_tensors):
         if any(image.width > 100 for image in images):

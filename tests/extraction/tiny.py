@@ -1,4 +1,4 @@
-"""A vision encoder, an image processor and photos so small that an extraction takes a fraction of a second."""
+"""A vision encoder, an image processor and photos that are small enough for a fast extraction."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def tiny_processor(**settings) -> CaptioningImageProcessor:
 
 
 def write_photos(folder: Path, number: int, first: int = 1) -> Path:
-    """Photos of noise `000001.png`, ..., each of a size of its own."""
+    """Photos of noise `000001.png`, ..., all with different sizes."""
     folder.mkdir(parents=True, exist_ok=True)
     for index in range(first, first + number):
         pixels = numpy.random.default_rng(index).integers(0, 256, (20 + index, 30 + index, 3), numpy.uint8)
@@ -47,18 +47,18 @@ def write_coco_file(file: Path, names: dict[int, str], captions: dict[int, list[
 
 
 def extract(photos, output, *, model=None, processor=None, **options):
-    """`extract_features` with small shards and without processes of its own."""
+    """`extract_features` with small shards and without additional processes."""
     options = {"batch_size": 2, "images_per_shard": 4, "num_workers": 0, **options}
     return extract_features(model or tiny_vision(), processor or tiny_processor(), photos, output, **options)
 
 
 def rows_of(output) -> list[dict]:
-    """Every row of a saved dataset, features and boxes to the bit."""
+    """Every row of a saved dataset, with exact features and boxes."""
     return load_from_disk(str(output)).to_list()
 
 
 def files_of(output) -> dict[str, bytes]:
-    """The files that a reader of the dataset meets."""
+    """The files that a reader of the dataset opens."""
     names = [
         "state.json",
         "dataset_info.json",

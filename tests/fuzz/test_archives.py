@@ -20,7 +20,7 @@ from hf_ngsan.cli import main
 
 FILES = 60
 RAN, ESCAPED = "RAN", "ESCAPED"
-"""Files that a payload makes in the working folder, and that a name in an archive makes beside it."""
+"""Files that a payload creates in the working folder, and that a name in an archive creates outside of its folder."""
 NAMES = (f"../{ESCAPED}", f"/tmp/{ESCAPED}", f"a/../../{ESCAPED}", "1.npy")
 
 
@@ -51,7 +51,7 @@ def pickled(draw: random.Random, folder: Path) -> Path:
 
 
 def arrays(draw: random.Random, folder: Path) -> Path:
-    """An .npy file, alone or in an .npz, that holds objects."""
+    """An .npy file with objects, alone or in an .npz."""
     file = io.BytesIO()
     np.save(file, np.array([payload(draw)], dtype=object), allow_pickle=True)
     content = file.getvalue()

@@ -24,7 +24,7 @@ VISION = {"kind": "grid", "backbone_config": {"model_type": "ngsan_vgg", "hidden
 LIMITS = ServingLimits(request_bytes=300_000, images=8, pixels=1_000_000, cost=512, seconds=20, wait_ms=0)
 FEW = 120
 DEEP, DIGITS = "@deep@", "@digits@"
-"""Stand in a document for what Python itself does not write: lists within lists, and a number of 5,000 digits."""
+"""Placeholders in a document for values that Python does not write: nested lists, and a number of 5,000 digits."""
 WRITTEN = {DEEP: "[" * 50_000 + "]" * 50_000, DIGITS: "9" * 5_000}
 VALUES = (
     *(None, True, "", " ", "x", "é", "\ud800", "a\0b", "a\nb", "a" * 5_000, "9" * 5_000, "~", "%s{}", "-1", "nan"),
@@ -45,7 +45,7 @@ def client() -> Iterator[TestClient]:
 
 
 def picture(draw: random.Random) -> bytes:
-    """An image, whole or damaged, or something else."""
+    """An intact or damaged image, or something else."""
     size = draw.choice([(8, 8), (40, 30), (1, 1), (1, 3_000), (3_000, 3_000)])
     kinds = [("RGB", "PNG"), ("L", "JPEG"), ("1", "PNG"), ("P", "GIF"), ("RGBA", "WEBP"), ("I;16", "PNG")]
     mode, kind = draw.choice(kinds)

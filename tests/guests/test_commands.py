@@ -1,4 +1,4 @@
-"""Commands with captioners of transformers itself: what they print, record and refuse."""
+"""Commands with captioners of transformers: output, records and errors."""
 
 import contextlib
 import json

@@ -79,7 +79,7 @@ def test_captions_are_reranked(clip, guest, pictures, capsys):
 
 
 def test_retrieval_by_blip_is_that_of_its_class(pictures, tmp_path, capsys):
-    """A folder of the model type of a captioner; similarities against the model's own."""
+    """A folder with the model type of a captioner; similarities equal those of the model."""
     torch.manual_seed(0)
     model, processor = blip_retrieval()
     folder = save((model.eval(), processor), tmp_path / "blip")
@@ -114,7 +114,7 @@ def test_the_share_of_a_head_is_what_the_similarity_loses_without_it(name, tmp_p
 
 
 def perturbed_loss(encoder: DualEncoder, photo, text: str, amount: float = 1e-3) -> float:
-    """What the similarity loses where the first head of the last vision layer attends a little less, by `amount`."""
+    """The loss of similarity if the first head of the last vision layer attends less, by `amount`."""
     modules = encoder.model.vision_model.modules()
     *_, value = filter(None, (getattr(part, "v_proj", getattr(part, "value", None)) for part in modules))
 
@@ -148,7 +148,7 @@ class StrangersModel(CLIPModel):
     config_class = StrangersConfig
 
     def get_text_features(self, **inputs):
-        return super().get_text_features(**inputs).pooler_output * 3  # a tensor that has another length than 1
+        return super().get_text_features(**inputs).pooler_output * 3  # a tensor whose length is not 1
 
 
 class Shouting(DualEncoder):
@@ -159,7 +159,7 @@ class Shouting(DualEncoder):
 def test_a_dual_encoder_of_another_package_is_registered(pictures, tmp_path, capsys, monkeypatch):
     AutoConfig.register("strangers_clip", StrangersConfig)
     AutoModel.register(StrangersConfig, StrangersModel)
-    monkeypatch.setitem(DESCRIPTIONS, "strangers_clip", None)  # which is undone
+    monkeypatch.setitem(DESCRIPTIONS, "strangers_clip", None)  # the change is undone
     register_guest("strangers_clip", Shouting)
     model, processor = tiny("clip")
     parts = {"text_config": model.config.text_config, "vision_config": model.config.vision_config}

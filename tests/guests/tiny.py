@@ -1,4 +1,4 @@
-"""Tiny captioners and dual encoders of transformers itself, with random weights and tokenizers of their own."""
+"""Tiny captioners and dual encoders of transformers, with random weights and tokenizers."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def photos(number: int = 2, seed: int = 0) -> list[Image.Image]:
 def word_tokenizer(
     special: dict[str, str], template: str = "$A", extra: tuple[str, ...] = (), named: dict[str, str] | None = None
 ) -> PreTrainedTokenizerFast:
-    """A word-level tokenizer with special tokens, some of them `named`; `template` puts some around a text."""
+    """A word-level tokenizer with special tokens, also those in `named`; `template` adds some to a text."""
     named = named or {}
     names = [*special.values(), *extra, *named.values()]
     vocabulary = {word: index for index, word in enumerate(dict.fromkeys([*names, *WORDS]))}
@@ -166,7 +166,7 @@ def kosmos2() -> tuple[Any, Any]:
     processor = transformers.Kosmos2Processor(
         square(transformers.CLIPImageProcessor), tokenizer, num_patch_index_tokens=4
     )
-    text["vocab_size"] = 128  # it takes the ids from 4 on for the image
+    text["vocab_size"] = 128  # the ids from 4 on are tokens of the image
     config = transformers.Kosmos2Config(text_config=text, vision_config=VISION, latent_query_num=64)
     return transformers.Kosmos2ForConditionalGeneration(config), processor
 
@@ -175,7 +175,7 @@ def paligemma() -> tuple[Any, Any]:
     tokenizer = gpt_tokenizer(image_token="<image>")
     images = square(transformers.SiglipImageProcessor)
     images.image_seq_length = 16
-    processor = transformers.PaliGemmaProcessor(images, tokenizer)  # which adds tokens of places
+    processor = transformers.PaliGemmaProcessor(images, tokenizer)  # which adds tokens of positions
     config = transformers.PaliGemmaConfig(
         text_config=llama(tokenizer, model_type="gemma", head_dim=8),
         vision_config={"model_type": "siglip_vision_model", **VISION},
@@ -186,7 +186,7 @@ def paligemma() -> tuple[Any, Any]:
 
 
 def gemma3() -> tuple[Any, Any]:
-    """Of no description but that of models that chat; tokens of an image see each other."""
+    """A chat model without a description; tokens of an image attend to each other."""
     marks = {"image_token": "<image_soft_token>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
     tokenizer = gpt_tokenizer(**marks)
     text = {
@@ -231,7 +231,7 @@ def idefics3() -> tuple[Any, Any]:
 
 
 def save(guest: tuple[Any, Any], folder: Path) -> Path:
-    """Saves a model and its processor, or its image processor and tokenizer, as the Hub's checkpoints are."""
+    """Saves a model and its processor, or its image processor and tokenizer, like checkpoints of the Hub."""
     model, processor = guest
     model.save_pretrained(folder)
     for part in processor if isinstance(processor, tuple) else (processor,):
@@ -252,7 +252,7 @@ def tiny(name: str) -> tuple[Any, Any]:
     torch.manual_seed(0)
     model, processor = {**CAPTIONERS, **DUAL_ENCODERS}[name]()
     with torch.no_grad():
-        for weight in model.parameters():  # further apart than at initialization, so that captions differ by image
+        for weight in model.parameters():  # larger than at initialization, so that captions differ by image
             weight.mul_(3.0 if weight.ndim > 1 else 1.0)
     return model.eval(), processor
 

@@ -154,7 +154,7 @@ def test_files_of_a_folder_change_at_once_and_others_stay(tmp_path, exchanges):
 
 @pytest.fixture
 def between_the_renames(tmp_path):
-    """What a writer leaves that is killed when the old folder has lost its name."""
+    """The files of a writer that is killed after it has renamed the old folder."""
     write_folder_atomically(tmp_path / ".replaced-done", fill)
     (tmp_path / ".incomplete-done").mkdir()
     return tmp_path / "done"

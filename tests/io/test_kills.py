@@ -62,7 +62,7 @@ def begin_model(folder: Path) -> None:
 
 
 def renew_weights(folder: Path) -> None:
-    """As training does: one file differs."""
+    """As in training: one file differs."""
 
     def fill(new: Path) -> None:
         write("config.json", "b.safetensors", text="old")(new)
@@ -112,7 +112,7 @@ def begin_photos(folder: Path) -> None:
     (folder / "photos").mkdir()
     for number, photo in enumerate(PHOTOS[:2]):
         photo.save(folder / "photos" / f"{number}.png")
-    assert in_process(partial(act, index_photos, folder, True), folder) == 0  # torch before a fork would hang in it
+    assert in_process(partial(act, index_photos, folder, True), folder) == 0  # with torch, a fork would hang in it
     PHOTOS[3].save(folder / "photos" / "0.png")
     PHOTOS[4].save(folder / "photos" / "2.png")
 

@@ -1,4 +1,4 @@
-"""What is behind an error, and the progress of long work."""
+"""The cause of an error, and the progress of long work."""
 
 import errno
 import logging

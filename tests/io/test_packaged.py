@@ -1,4 +1,4 @@
-"""The trained models that come with the package: found by name, small, self-contained, and as good as they say."""
+"""The packaged trained models: found by name, small, self-contained, and with the scores on their cards."""
 
 import json
 import os
@@ -71,7 +71,7 @@ except OSError:  # as the name of any model that is not on the Hub
 
 @pytest.fixture(scope="module")
 def caption() -> str:
-    """What it says about a photograph that it was not trained on."""
+    """The caption of a photograph that was not used in training."""
     model, processor = load_captioner(CAPTIONER)
     inputs = processor(images=[PHOTOGRAPH])
     return processor.batch_decode(model.generate(**inputs), skip_special_tokens=True)[0]
@@ -136,14 +136,14 @@ def test_captioners_of_scenes_are_small_of_seed_0_and_as_good_as_their_record(ca
 
 @each_row("folder", [FOLDER, SEARCH])
 def test_its_weights_are_few_halved_and_without_those_of_packages_and_its_code_lies_elsewhere(folder, tmp_path):
-    """The wheel adds the code, which the repository has once and without links."""
+    """The wheel adds the code, which is in the repository only once and without links."""
     file, is_own = folder / "model.safetensors", folder == FOLDER
     assert file.stat().st_size < (16 if is_own else 12) * MEGABYTE
     with safe_open(file, "pt") as weights:
         names = list(weights.keys())
         assert {weights.get_tensor(name).dtype for name in names} == {torch.float16}
     assert not [name for name in names if name.startswith("text.")]
-    assert any(".backbone." in name for name in names) == is_own  # trained further, so no package has it
+    assert any(".backbone." in name for name in names) == is_own  # fine-tuned, so its weights are in no package
     save_for_hub(*load_model(folder), tmp_path)
     [file] = folder.rglob("*.py")
     assert file.name == "parts.py" and file.read_bytes() == (tmp_path / "parts.py").read_bytes()
@@ -161,7 +161,7 @@ def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
 def test_captions_and_search_reach_their_recorded_scores(capsys):
-    """From the photographs themselves; the weights were rounded to half precision after they were measured."""
+    """Scores from photographs; the weights were rounded to half precision after the scores were measured."""
     data = ["--data", f"images:{DATA}", "--split", "validation"]
     of_captions, of_search = (json.loads((folder / "scores.json").read_text()) for folder in (FOLDER, SEARCH))
     assert main(["evaluate", "--model", CAPTIONER, *data, "--num-beams", "3"]) == 0
@@ -215,7 +215,7 @@ def test_a_copy_is_the_same_config(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     copy_config(name, "new/copy.yaml")
     changes = ["training.output_dir=x"]
-    if name.startswith("guests/"):  # what they name is on the Hub
+    if name.startswith("guests/"):  # the names refer to the Hub
         changes.append(f"model.init_from={save(tiny(name.split('/')[1]), tmp_path / 'guest')}")
     copied, packaged = load_training_config("new/copy.yaml", changes), load_training_config(name, changes)
     assert copied == packaged

@@ -1,4 +1,4 @@
-"""Several processes of a command: how their end is told."""
+"""Several processes of a command, and how their end is reported."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ time.sleep(100)
 
 @pytest.fixture
 def worker(tmp_path):
-    file = tmp_path / "hf-ngsan"  # whose name imports the package without the models
+    file = tmp_path / "hf-ngsan"  # its name imports the package without the models
     file.write_text(WORKER)
     return str(file)
 
@@ -95,5 +95,5 @@ def is_running(pid) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    with open(f"/proc/{pid}/stat") as file:  # a zombie waits for whoever took it over
+    with open(f"/proc/{pid}/stat") as file:  # a zombie waits for its new parent
         return file.read().rpartition(")")[2].split()[0] != "Z"

@@ -28,7 +28,7 @@ def test_what_is_whole_is_verified(written, capsys):
 
 
 def test_a_damaged_file_is_named_and_ends_with_2(written, tmp_path, capsys):
-    """One byte differs, so the size does not tell."""
+    """One byte differs, so the size is the same."""
     shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     patterns = ("features/*.arrow", "index/shard-*/*", "run/checkpoints/*/*")
     files = [file for pattern in patterns for file in sorted(tmp_path.glob(pattern))]

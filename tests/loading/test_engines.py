@@ -1,4 +1,4 @@
-"""Vision encoders in ONNX Runtime against PyTorch, and what falls back to it."""
+"""Vision encoders in ONNX Runtime against PyTorch, and the fallback to PyTorch."""
 
 import logging
 import math
@@ -33,7 +33,7 @@ def assets(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def kept_graphs(assets, monkeypatch) -> None:
-    """A cache that keeps the graphs of the tests before: each is exported once."""
+    """A cache that keeps the graphs of earlier tests: each is exported once."""
     monkeypatch.setattr(ASSETS, str(assets))
 
 
@@ -48,7 +48,7 @@ def processor() -> CaptioningImageProcessor:
 
 @pytest.fixture
 def runs(monkeypatch) -> list[int]:
-    """Numbers of images that graphs encode."""
+    """The numbers of images that graphs encode."""
     found: list[int] = []
     original = BackboneInEngine.maps
 
@@ -111,7 +111,7 @@ def test_a_graph_is_exported_once_and_again_for_other_weights_and_sizes(tmp_path
 
 
 def test_one_output_of_nan_is_another_output():
-    """Whichever map of several it is in."""
+    """For any of several feature maps."""
     backbone, pixels = tiny_vision().backbone, torch.zeros(1, 3, 32, 32)
     expected = [scale.detach().numpy() for scale in backbone(pixels).feature_maps]
     for number in range(3):

@@ -1,4 +1,4 @@
-"""The image-to-text pipeline for captioners of transformers itself."""
+"""The image-to-text pipeline for captioners of transformers."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tests.guests.tiny import CAPTIONERS, photos
 from tests.tables import each_row
 
 OFTEN = ("blip", "git", "llava", "vit_gpt2")
-"""One of each kind: words beside the image, behind it, with it in their midst, and of a decoder of its own."""
+"""One captioner of each kind: words next to the image, after it, around it, and in a separate decoder."""
 every_guest = pytest.mark.parametrize(
     "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in sorted(CAPTIONERS)]
 )

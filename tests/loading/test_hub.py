@@ -1,4 +1,4 @@
-"""Checkpoints that carry code: read, run and saved again by processes that do not have this package."""
+"""Checkpoints with code: loaded, run and saved again by processes without this package."""
 
 import json
 import os
@@ -26,13 +26,13 @@ CODE = {
     *["geometry.py", "modeling_base.py", "modeling_ngsan.py", "parts.py", "pipeline_image_to_text.py", "positions.py"],
     *["processing_captioning.py", "processing_ngsan.py"],
 }
-"""Of a captioner of visual features."""
+"""Files of a captioner of visual features."""
 CODE_OF_VISION = {"configuration_vision.py", "modeling_vision.py"}
-"""Of a vision encoder, and of the package's own backbones alone."""
+"""Files of a vision encoder, and only of the package's backbones."""
 
 
 def run_python(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
-    """Run code in a fresh process, in another folder and with its own cache of modules."""
+    """Runs code in a new process, in another folder and with a separate cache of modules."""
     environment = {
         **os.environ,
         "HF_HOME": str(folder / "home"),
@@ -49,14 +49,14 @@ def run_python(code: str, folder: Path, **variables: str) -> subprocess.Complete
 
 
 def result_of(code: str, folder: Path, **variables: str) -> dict:
-    """What code prints as JSON in its last line."""
+    """The JSON in the last line that code prints."""
     process = run_python(code, folder, **variables)
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout.splitlines()[-1])
 
 
 def files_of(folder: Path) -> set[str]:
-    """Names of the files that transformers writes by itself: it knows no record of a self-test."""
+    """Names of the files that transformers writes, which include no record of a self-test."""
     return {path.name for path in folder.iterdir()} - {SELF_TEST}
 
 
@@ -180,7 +180,7 @@ def test_a_pipeline_is_saved_whole(with_code, checkpoint_with_vision, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [None, "configuration"])
 def test_with_the_package_a_checkpoint_keeps_its_code(checkpoint, change, tmp_path):
-    """Whoever changes the configuration, as a training config can, keeps it too."""
+    """A changed configuration, as from a training config, keeps it too."""
     if change is None:
         model = NGSANForConditionalGeneration.from_pretrained(checkpoint)
         processor = NGSANProcessor.from_pretrained(checkpoint)

@@ -1,4 +1,4 @@
-"""Models in folders: found, loaded as they were trained, and refused in one sentence where something is wrong."""
+"""Models in folders: found, loaded as they were trained, and errors of one sentence for invalid folders."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from ..models.tiny_photos import pixel_captioner, pixel_processor
 
 @pytest.fixture
 def broken(captioner, tmp_path):
-    """A copy of a saved model, to be broken."""
+    """A copy of a saved model, which a test can break."""
     return shutil.copytree(captioner, tmp_path / "broken")
 
 
@@ -139,7 +139,7 @@ def test_a_captioner_without_a_calibration_has_no_confidence(captioner):
 
 
 def test_all_files_of_a_model_have_the_permissions_of_new_files(tmp_path):
-    """Safetensors writes its own for their owner alone."""
+    """Safetensors writes files that only their owner can read."""
     before = os.umask(0)
     try:
         for umask, mode in ((0o022, 0o644), (0o002, 0o664), (0o077, 0o600)):

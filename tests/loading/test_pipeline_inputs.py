@@ -1,4 +1,4 @@
-"""The image-to-text pipeline on raw images: every kind, batches and workers, attention, and images that are none."""
+"""The image-to-text pipeline on raw images: all kinds, batches and workers, attention, and invalid images."""
 
 import io
 from pathlib import Path
@@ -27,7 +27,7 @@ def pipe() -> CaptioningPipeline:
 
 @pytest.fixture(scope="module")
 def captions() -> list[list[dict]]:
-    """What generate() says about each photo alone."""
+    """The captions of generate() for each photo alone."""
     model, reader = pixel_captioner(), pixel_processor()
     texts = [reader.batch_decode(model.generate(**reader(photo)), skip_special_tokens=True) for photo in PHOTOS]
     assert len({text for [text] in texts}) >= 3

@@ -1,4 +1,4 @@
-"""What the image-to-text pipeline takes, and that it says what the model generates."""
+"""Inputs of the image-to-text pipeline, and that it returns the texts that the model generates."""
 
 import json
 
@@ -31,7 +31,7 @@ def rows() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def captions(rows) -> list[list[dict]]:
-    """What generate() says about each image alone."""
+    """The captions of generate() for each image alone."""
     model, processor = tiny_captioner(), tiny_processor()
     sequences = [
         model.generate(**processor(visual_features=[r["visual_features"]], visual_boxes=[r["visual_boxes"]]))
@@ -50,7 +50,7 @@ def test_images_in_any_batch_size(pipe, rows, captions, batch_size):
 
 
 class Counted:
-    """Counts how many of its images have been taken."""
+    """Counts the images that have been taken."""
 
     def __init__(self, rows: list[dict]):
         self.rows, self.taken = rows, 0

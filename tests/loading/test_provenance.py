@@ -1,4 +1,4 @@
-"""A captioner remembers what its features were made with, and takes no others where that is known."""
+"""A captioner stores the provenance of its features, and rejects features of another known provenance."""
 
 import json
 
@@ -27,7 +27,7 @@ def identity(weights: str) -> dict:
 
 
 def write_features(folder, *, train=None, validation=None, test=None):
-    """Scenes whose features say for each split that a backbone with these weights made them."""
+    """Scenes whose features are marked, for each split, as made by a backbone with these weights."""
     splits = {}
     for split, weights in zip(SPLITS, (train, validation, test), strict=True):
         splits[split] = load_data("scenes:size=30,seed=3", split)

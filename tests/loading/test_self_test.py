@@ -1,4 +1,4 @@
-"""Records of what models compute: written for every model type, and noticed where a model computes something else."""
+"""Records of the outputs of models: written for every model type; changed outputs are detected."""
 
 import json
 
@@ -16,7 +16,7 @@ from tests.tables import each_row
 
 @pytest.fixture
 def saved(tmp_path):
-    """A captioner in a folder that has a record."""
+    """A captioner in a folder with a record."""
     model, processor, _ = CHECKPOINTS["ngsan"]()
     return save_for_hub(model, processor, tmp_path / "model")
 

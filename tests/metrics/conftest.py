@@ -23,7 +23,7 @@ class MetricReference:
         return folder / f"captions_{name}.json"
 
     def captions(self, name, tokenized=None):
-        """Captions by image id; tokenized ones where a table from annotation id to text is given."""
+        """Captions by image id; tokenized captions if a table from annotation id to text is given."""
         annotations = json.loads(self.captions_path(name).read_text(encoding="utf-8"))["annotations"]
         images = {}
         for row in sorted(annotations, key=lambda row: (row["image_id"], row["id"])):
@@ -42,7 +42,7 @@ def metric_reference():
 
 @pytest.fixture(scope="session")
 def java():
-    """pycocoevalcap and a Java to run it with."""
+    """pycocoevalcap and a Java that can run it."""
     if shutil.which("java") is None:
         pytest.skip("there is no java on the PATH")
     return pytest.importorskip("pycocoevalcap", reason="pycocoevalcap (the eval extra) is not installed")

@@ -1,4 +1,4 @@
-"""BLEU, ROUGE-L and CIDEr written slowly from their definitions, to compare with."""
+"""Slow implementations of BLEU, ROUGE-L and CIDEr by their definitions, for comparison."""
 
 import math
 from collections import Counter
@@ -54,7 +54,7 @@ def _subsequence(one, two):
 
 
 def document_frequencies(images):
-    """In how many images each n-gram occurs; captions are lists of words."""
+    """The number of images in which each n-gram occurs; captions are lists of words."""
     frequencies = Counter()
     for captions in images:
         frequencies.update({g for words in captions for n in range(1, 5) for g in ngrams(words, n)})
@@ -76,7 +76,7 @@ def cider(candidate, references, frequencies, num_documents):
 
 def _tf_idf(words, n, frequencies, num_documents):
     counts = Counter(ngrams(words, n))
-    # The paper divides by the number of n-grams, which leaves the cosine as it is.
+    # The paper divides by the number of n-grams, which does not change the cosine.
     return {
         g: count / sum(counts.values()) * math.log(num_documents / max(1, frequencies.get(g, 0)))
         for g, count in counts.items()

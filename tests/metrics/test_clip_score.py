@@ -1,4 +1,4 @@
-"""CLIPScore: its formula, image by image, and what it refuses."""
+"""CLIPScore: its formula, for each image, and its errors."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def cosine(model, first: torch.Tensor, second: torch.Tensor) -> float:
 
 @each_row(("prompt", "weight"), [("A photo depicts", 2.5), ("", 100.0), ("", 0.001)])
 def test_values_are_those_of_the_formula(encoder, prompt, weight):
-    """With weight 100 and no prompt the value of a pair is that of torchmetrics' CLIPScore."""
+    """With weight 100 and no prompt, the value of a pair equals torchmetrics' CLIPScore."""
     model, processor = encoder.model, encoder.processor
 
     def embed(text: str) -> torch.Tensor:
@@ -81,7 +81,7 @@ def test_what_does_not_fit_is_refused(encoder, given, named):
 
 @pytest.fixture
 def files(tmp_path):
-    """A COCO file of captions of two images, results of them, and the images."""
+    """A COCO file of captions of two images, results for them, and the images."""
     for number, photo in enumerate(photos(2)):
         photo.save(tmp_path / f"{number}.png")
     images = [{"id": number, "file_name": f"{number}.png"} for number in range(2)]

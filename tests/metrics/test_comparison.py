@@ -1,4 +1,4 @@
-"""Paired comparisons agree with SciPy's bootstrap on the same resamples, and their intervals cover the truth."""
+"""Paired comparisons agree with SciPy's bootstrap on the same resamples, and their intervals cover the true value."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_few_images_are_refused():
 
 
 def test_holm_by_hand():
-    """0.01 * 3, then 0.02 * 2, then 0.03 * 1, which may not be below the one before; no value is above 1."""
+    """0.01 * 3, then 0.02 * 2, then 0.03 * 1, which must not be below the previous one; no value is above 1."""
     assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
     assert holm([0.9, 0.8]) == [1, 1]
     assert holm([]) == []

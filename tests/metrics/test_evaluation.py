@@ -116,7 +116,7 @@ def test_they_are_evaluate_modules():
 
         batches = metric()
         assert isinstance(batches, evaluate.Metric)
-        for _ in range(2):  # the second round starts from nothing
+        for _ in range(2):  # the second round starts without state
             batches.add_batch(predictions=PREDICTIONS[:2], references=REFERENCES[:2])
             batches.add(prediction=PREDICTIONS[2], reference=REFERENCES[2])
             assert batches.compute(per_image=True) == scores, metric
@@ -182,7 +182,7 @@ def test_reference_values(metric_reference, cider_benchmark, name):
         values = [expected["per_image"][str(image)][official] for image in references]
         assert scores["per_image"][ours] == pytest.approx(values, abs=1e-9)
 
-    # The benchmark's dictionary implementation gives the same, so its ratio compares like with like.
+    # The benchmark's dictionary implementation gives the same result, so its ratio is a fair comparison.
     dictionary = cider_benchmark.PlainCiderD(train.to_dict(), train.num_documents)
     tokenizer = PTBTokenizer(joined=True)
     for image, caption in list(results.items())[:40]:

@@ -1,4 +1,4 @@
-"""METEOR in Python: answers of the official program on small cases, and the program itself where Java is there."""
+"""METEOR in Python: outputs of the official program for small cases, and the program itself if Java is installed."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_alignments_are_those_of_the_program(scorer):
         ("a man rides", "a man riding"): [(0, 0, EXACT), (1, 1, EXACT), (2, 2, STEM)],
         ("rode", "driving"): [(0, 0, SYNONYM)],
         ("man", "person"): [(0, 0, PARAPHRASE)],
-        ("rides", "riding"): [],  # stem and synonym are rivals, and count nothing
+        ("rides", "riding"): [],  # stem and synonym compete, so neither counts
         ("rides a", "a riding"): [(1, 0, EXACT)],  # it would open a chunk
         ("a rides dogs", "a riding dog"): [(0, 0, EXACT), (1, 1, STEM), (2, 2, STEM)],
         ("rides dogs", "riding dog"): [],
@@ -52,7 +52,7 @@ def test_scores_are_those_of_the_program(scorer):
         scores = module.meteor_scores(scorer.statistics([one], [[other]]))
         assert scores == pytest.approx([expected], abs=1e-12), caption
     one, *others = scorer.prepare(["cat x", "dog", "cat y", "cat x"])
-    statistics = scorer.statistics([one, one], [others, others[:2]])  # the best of several references counts
+    statistics = scorer.statistics([one, one], [others, others[:2]])  # the best of several references is used
     assert module.meteor_scores(statistics) == pytest.approx([1, 0.2], abs=1e-12)
     assert module.meteor_scores(statistics.sum(axis=0)) == pytest.approx(0.3887662972078962, abs=1e-12)
 

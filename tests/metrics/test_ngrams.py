@@ -10,7 +10,7 @@ from hf_ngsan.metrics.ngrams import WordSequences, count_ngrams
 
 from .plain import ngrams
 
-# Few words make n-grams meet; very large ids show that keys do not overflow.
+# Few words make n-grams coincide; very large ids show that keys do not overflow.
 WORD = st.one_of(st.integers(0, 3), st.sampled_from([70_000, 250_000, 2**31]))
 SEQUENCES = st.lists(st.lists(WORD, max_size=8), max_size=6)
 
@@ -21,7 +21,7 @@ def as_sequences(lists):
 
 
 def spelled_out(levels):
-    """For each level its distinct n-grams as tuples."""
+    """The distinct n-grams of each order, as tuples."""
     above, spelled = [()], []
     for level in levels:
         above = [(*above[p], w) for p, w in zip(level.parents.tolist(), level.words.tolist(), strict=True)]

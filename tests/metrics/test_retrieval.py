@@ -12,7 +12,7 @@ from tests.tables import each_row
 
 @st.composite
 def similarities(draw, values=5):
-    """Few different values, so that there are many ties; captions in any order, one or more an image."""
+    """Few different values, so that there are many ties; captions in any order, one or more per image."""
     images = draw(st.integers(1, 6))
     extra = draw(st.lists(st.integers(0, images - 1), max_size=8))
     caption_images = np.array(draw(st.permutations([*range(images), *extra])))
@@ -32,7 +32,7 @@ def test_ties_by_index_are_those_of_a_stable_sort(retrieval_benchmark, case):
 
 def test_many_images():
     generator = np.random.default_rng(0)
-    similarity = generator.normal(size=(600, 1200)).astype(np.float32)  # more than 255 rows are before some answer
+    similarity = generator.normal(size=(600, 1200)).astype(np.float32)  # more than 255 rows rank before some answer
     image_ranks, text_ranks = retrieval_ranks(similarity)
     own = similarity[np.arange(1200) // 2, np.arange(1200)]
     assert text_ranks.tolist() == (1 + (similarity > own).sum(0)).tolist()
@@ -45,7 +45,7 @@ def test_a_model_that_finds_everything_equal_is_not_perfect():
 
 
 def test_metrics():
-    similarity = torch.tensor([[9.0, 1, 8, 7], [3, 6, 2, 5]], dtype=torch.bfloat16)  # image 1 wants captions 2 and 3
+    similarity = torch.tensor([[9.0, 1, 8, 7], [3, 6, 2, 5]], dtype=torch.bfloat16)  # captions 2 and 3 are of image 1
     metrics = retrieval_metrics(similarity, recall_at=(1, 2))
     assert metrics == {
         **{"image_to_text_r1": 50.0, "image_to_text_r2": 100.0, "text_to_image_r1": 25.0, "text_to_image_r2": 100.0},

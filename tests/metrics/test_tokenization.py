@@ -1,4 +1,4 @@
-"""The tokenizer against known output, real captions, and the original itself where Java is there."""
+"""The tokenizer against known output, real captions, and the original if Java is installed."""
 
 import random
 import re
@@ -11,7 +11,7 @@ from hf_ngsan.metrics import PTBTokenizer, ptb_rules
 from hf_ngsan.metrics.ptb_characters import simplify, split_pairs
 from tests.tables import each_row
 
-# What `java edu.stanford.nlp.process.PTBTokenizer -preserveLines -lowerCase` of CoreNLP 3.4.1 writes, each text alone.
+# Output of `java edu.stanford.nlp.process.PTBTokenizer -preserveLines -lowerCase` of CoreNLP 3.4.1 for each text.
 CASES = [
     ("A man rides a horse.", "a man rides a horse ."),
     ("Two dogs, one cat; three birds: all asleep!", "two dogs , one cat ; three birds : all asleep !"),
@@ -120,12 +120,12 @@ def test_any_text_gives_lower_case_words_and_one_line_a_caption(captions):
     for text in alone + joined:
         assert not re.search(r"[\n\r\v\f\u2028\u2029]|(^| ) |^ | $", text)
         assert not set(text.split(" ")) & set(PUNCTUATION)
-        text.encode()  # no lone surrogate gets through
+        text.encode()  # no lone surrogate remains
     assert [PTBTokenizer().tokenize([caption])[0] for caption in captions] == alone
 
 
 def by_rules_alone(text):
-    """Returns the tokens that the rules find place by place, without the shortcuts for plain text."""
+    """Returns the tokens that the rules find position by position, without the shortcuts for plain text."""
     simple, tokens, position = simplify(text), [], 0
     while position < len(text):
         token, position = ptb_rules.next_token(text, simple, position)

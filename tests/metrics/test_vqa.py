@@ -1,4 +1,4 @@
-"""VQA accuracy: the official normalisation on tricky answers, and the accuracy against a loop over people."""
+"""VQA accuracy: the official normalization of difficult answers, and the accuracy against a loop over people."""
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +24,7 @@ TRICKY = {
 
 @each_row(("answer", "expected"), TRICKY.items())
 def test_tricky_answers(answer, expected):
-    """What the official code makes of them."""
+    """The output of the official code for them."""
     assert normalize_answer(answer) == expected
 
 

@@ -1,4 +1,4 @@
-"""The architectures that write text, with tiny models, variants and padded inputs: for tests that hold of all."""
+"""The architectures that generate text, with tiny models, variants and padded inputs, for tests of all of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ WORDS = torch.tensor([[1, 5, 6, 7, 9], [1, 8, 5, 11, 12], [1, 10, 4, 9, 6], [1, 
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to make a tiny model in evaluation mode, and inputs of four rows of unequal length, with their mask."""
+    """Makes a tiny model in evaluation mode, and inputs of four rows of unequal length with their mask."""
 
     make: Callable[..., PreTrainedModel]
     inputs: Callable[[], dict[str, torch.Tensor]]
@@ -38,7 +38,7 @@ ARCHITECTURES = {
         tiny.tiny_captioner, lambda: tiny.random_images([6, 1, 2, 4]), NGSANModel, variants=REPRESENTATIVES
     ),
     "rstnet": Architecture(
-        lambda **changes: rstnet.tiny_captioner(**{"seed": 5, **changes}),  # which says much of these images
+        lambda **changes: rstnet.tiny_captioner(**{"seed": 5, **changes}),  # with long captions for these images
         lambda: tiny.random_images([6, 1, 2, 4]),
         RSTNetModel,
         variants={

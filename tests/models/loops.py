@@ -52,14 +52,14 @@ def normalize(norm: torch.nn.LayerNorm, states: torch.Tensor) -> torch.Tensor:
 
 
 def feed(layer, states: torch.Tensor) -> torch.Tensor:
-    """Eq. 4 and its residual."""
+    """Eq. 4 with its residual connection."""
     fed = linear(layer.feed_forward.down, linear(layer.feed_forward.up, states).clamp(min=0))
     return normalize(layer.feed_forward_norm, fed + states)
 
 
 @torch.no_grad()
 def encode(model, features: torch.Tensor) -> list[torch.Tensor]:
-    """Section 2.1: features `(num_cells, visual_feature_size)` to as many encoded cells."""
+    """Section 2.1: encodes features `(num_cells, visual_feature_size)` as the same number of cells."""
     encoder, config = model.model.encoder, model.config
     cells = [linear(encoder.input_proj, cell) if encoder.input_proj else cell for cell in features]
     cells = [cell + sinusoid(position, config.hidden_size) for position, cell in enumerate(cells)]
@@ -71,7 +71,7 @@ def encode(model, features: torch.Tensor) -> list[torch.Tensor]:
 
 
 def embed(decoder, words: list[int]) -> list[torch.Tensor]:
-    """Section 3.4 and 3.5 of Vaswani et al. 2017; the sines come first here, then the cosines."""
+    """Sections 3.4 and 3.5 of Vaswani et al. 2017; here the sines come first, then the cosines."""
     size = decoder.config.hidden_size
     return [
         decoder.embed_tokens.weight[word] * math.sqrt(size) + sinusoid(position, size)
@@ -81,7 +81,7 @@ def embed(decoder, words: list[int]) -> list[torch.Tensor]:
 
 @torch.no_grad()
 def decode(decoder, words: list[int], cells: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Section 2.2: states `(length, hidden_size)`, and the maps of every word `(layers, heads, length, num_cells)`."""
+    """Section 2.2: states `(length, hidden_size)`, and the maps of all words `(layers, heads, length, num_cells)`."""
     states, temperature, maps = embed(decoder, words), getattr(decoder.config, "attention_temperature", "head_dim"), []
     for layer in decoder.layers:
         following, of_words = [], []
@@ -97,6 +97,6 @@ def decode(decoder, words: list[int], cells: list[torch.Tensor]) -> tuple[torch.
 
 
 def caption(model, words: list[int], features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and maps of the words so far over an image's features `(num_cells, visual_feature_size)`."""
+    """Logits and maps of the words so far, for the features of an image `(num_cells, visual_feature_size)`."""
     states, maps = decode(model.model.decoder, words, encode(model, features))
     return torch.stack([linear(model.lm_head, state) for state in states]), maps

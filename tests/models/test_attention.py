@@ -21,7 +21,7 @@ def mask_of(lengths: list[int], width: int) -> torch.Tensor:
 
 
 def randomize(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Random weights for all parameters and running statistics, also those that start as 0 and 1."""
+    """Random values for all parameters and running statistics, also for those that are initialized as 0 or 1."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in module.parameters():
@@ -33,7 +33,7 @@ def randomize(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def instance_norm_by_loops(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Eq. 6: each channel of each image over its real tokens."""
+    """Eq. 6: normalizes each channel of each image over its real tokens."""
     result = torch.zeros_like(states)
     for image, channel in itertools.product(range(states.shape[0]), range(states.shape[2])):
         real = [states[image, token, channel].item() for token in range(states.shape[1]) if mask[image, token]]
@@ -55,7 +55,7 @@ def layer_norm_by_loops(states: torch.Tensor) -> torch.Tensor:
 
 
 def batch_norm_by_loops(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Each channel over the real tokens of all images."""
+    """Normalizes each channel over the real tokens of all images."""
     result = torch.zeros_like(states)
     for channel in range(states.shape[2]):
         real = [states[b, n, channel].item() for b, n in itertools.product(*map(range, mask.shape)) if mask[b, n]]
@@ -99,7 +99,7 @@ def norm_by_loops(kind: str | None, states: torch.Tensor, mask: torch.Tensor) ->
 def attention_by_loops(
     module: MultiHeadAttention, states: torch.Tensor, mask: torch.Tensor, bias: torch.Tensor, norms: tuple
 ) -> torch.Tensor:
-    """Eq. 7 and 10, one query at a time; only real keys are looked at."""
+    """Eq. 7 and 10, one query at a time, with only the real keys."""
     query = norm_by_loops(norms[0], states @ module.q_proj.weight.T + module.q_proj.bias, mask)
     key = norm_by_loops(norms[1], states @ module.k_proj.weight.T + module.k_proj.bias, mask)
     value = states @ module.v_proj.weight.T + module.v_proj.bias
@@ -131,7 +131,7 @@ def test_self_attention_is_equation_7_with_the_bias_of_equation_10(norms, implem
     config = tiny_config(hidden_size=8, num_attention_heads=2)
     config._attn_implementation = implementation
     module = randomize(MultiHeadAttention(config, query_norm=norms[0], key_norm=norms[1]))
-    module.attention_dropout = 0.0  # the module is in training mode, where batch norm takes the batch's statistics
+    module.attention_dropout = 0.0  # in training mode, batch norm uses the statistics of the batch
     states, mask, bias = torch.randn(2, 5, 8), mask_of([5, 3], 5), torch.randn(2, 2, 5, 5)
     computed, weights = module(states, attention_mask=additive(mask), position_bias=bias, token_mask=mask)
     expected = attention_by_loops(module, states, mask, bias, norms)

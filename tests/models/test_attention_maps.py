@@ -1,4 +1,4 @@
-"""Word-aligned attention is that of the decoding steps that made the words, also from pixels; maps of the image."""
+"""The attention of a word is that of the decoding step that generated it, also from pixels; maps of the image."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ RANDOM = np.random.default_rng(3)
 
 
 def slow_bilinear(cells: np.ndarray, width: int, height: int) -> np.ndarray:
-    """Each pixel by itself: four cells around its centre, weighted by nearness."""
+    """Each pixel separately: four cells around its centre, weighted by their distance."""
     rows, columns = cells.shape
     result = np.empty((height, width))
     for y in range(height):
@@ -66,7 +66,7 @@ def test_what_is_a_grid():
 
 
 def step_by_step(model, inputs, sequence, layer=None):
-    """Attention of each decoding step `(words, regions)`: the decoder runs on one longer prefix after the other."""
+    """Attention of each decoding step `(words, regions)`: the decoder runs on prefixes of increasing length."""
     rows = []
     for length in range(1, len(sequence)):
         outputs = model(**inputs, decoder_input_ids=sequence[None, :length], output_attentions=True)

@@ -1,4 +1,4 @@
-"""Vision encoders around backbones and detection models of transformers: sizes, checkpoints, folders that are gone."""
+"""Vision encoders with backbones and detection models of transformers: sizes, checkpoints, missing folders."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_a_source_that_is_no_backbone_is_refused(tmp_path):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
 
 
-# --- backbones that are named and left out ---
+# --- named backbones whose weights are not saved ---
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What transformers' common tests do not ask of backbones: sizes, frozen norms, and the code of EfficientNet-Lite."""
+"""Backbones beyond transformers' common tests: sizes, frozen norms, and the code of EfficientNet-Lite."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ from hf_ngsan.models.pretrained_weights import source_names
 from tests.tables import each_row
 
 PARAMETERS = dict(zip(VARIANTS, (4_652_008, 5_416_680, 6_092_072, 8_197_096, 13_006_568), strict=True))
-"""Of the authors' classifiers of 1,000 classes."""
+"""Numbers of parameters of the authors' classifiers of 1,000 classes."""
 TINY_RESNEXT = {
     **{"embedding_size": 4, "depths": [1, 2, 1], "hidden_sizes": [8, 16, 24], "groups": 2, "width_per_group": 2},
 }
@@ -23,7 +23,7 @@ HEAD = r"_conv_head|_bn1|_fc"
 
 
 def of_the_port(name: str) -> nn.Module:
-    """Returns the port with weights, statistics among them, as a trained net might have."""
+    """Returns the port with weights and statistics such as those of a trained network."""
     torch.manual_seed(0)
     port = efficientnet_lite_pytorch.EfficientNet.from_name(name).eval()
     for module in port.modules():
@@ -48,7 +48,7 @@ def test_every_stage_is_that_of_the_authors_code(name):
     port, config = of_the_port(name), NGSANEfficientNetLiteConfig(**VARIANTS[name])
     model, weights = NGSANEfficientNetLiteBackbone(config).eval(), port.state_dict()
     model.load_state_dict({ours: weights[theirs] for ours, theirs in source_names(config)})
-    images = torch.randn(1, 3, IMAGE_SIZES[name], IMAGE_SIZES[name])  # the port pads for this size only
+    images = torch.randn(1, 3, IMAGE_SIZES[name], IMAGE_SIZES[name])  # the port pads only for this size
     with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):  # it prints shapes
         expected = stages_of_the_port(port, config, images)
         found = model(images, output_hidden_states=True).hidden_states

@@ -1,4 +1,4 @@
-"""The caption decoder, its loss, and several captions of an image at once."""
+"""The caption decoder, its loss, and several captions per image."""
 
 import math
 
@@ -16,7 +16,7 @@ NUM_WORDS = tiny_config().vocab_size
 
 
 def random_words(rows: int, length: int, seed: int = 0) -> torch.Tensor:
-    """Captions `(rows, length)` behind the start token."""
+    """Captions `(rows, length)` after the start token."""
     words = torch.randint(4, NUM_WORDS, (rows, length), generator=torch.Generator().manual_seed(seed))
     words[:, 0] = 1
     return words
@@ -70,7 +70,7 @@ def test_loss_is_the_cross_entropy_of_each_word_given_those_before_it():
 
 @pytest.fixture(params=["eager", "sdpa"])
 def several_captions(request):
-    """A captioner, two captions an image, and the same work with every image given twice."""
+    """A captioner, two captions per image, and the same batch with every image repeated."""
     model = tiny_captioner(attn_implementation=request.param)
     images = random_images(LENGTHS)
     labels = random_words(6, 5)[:, 1:]

@@ -20,7 +20,7 @@ modeling_common = import_suite("test_modeling_common")
 
 
 class ImageBackboneTester:
-    """A tiny backbone and random images in the form that the common tests ask for."""
+    """A tiny backbone and random images in the form that the common tests expect."""
 
     batch_size = 3
     is_training = False
@@ -36,7 +36,7 @@ class ImageBackboneTester:
 
 
 class BackboneTests(backbone_common.BackboneTesterMixin, modeling_common.ModelTesterMixin):
-    """Set `config_class`, `all_model_classes` and `fields`, those of a tiny configuration."""
+    """Subclasses set `config_class`, `all_model_classes` and `fields` of a tiny configuration."""
 
     has_attentions = False
     test_resize_embeddings = False
@@ -94,7 +94,7 @@ class VGGBackboneTest(BackboneTests, unittest.TestCase):
     fields = SIZES
 
     def test_config(self):
-        """As the common test, for a net without a stem."""
+        """The common test, for a network without a stem."""
         config = NGSANVGGConfig(**self.fields)
         assert config.stage_names == ["stage1", "stage2", "stage3"]
         assert (config.out_features, config.out_indices) == (["stage3"], [2])

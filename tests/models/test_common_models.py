@@ -1,4 +1,4 @@
-"""transformers' common tests of models: on every architecture's smallest configuration, and slowly on the others."""
+"""transformers' common tests of models: for the smallest configuration of every architecture; slow tests for others."""
 
 import unittest
 import unittest.mock
@@ -31,7 +31,7 @@ generation = import_suite("generation.test_utils")
 
 
 class ModelTester:
-    """Sizes and random inputs in the form that the common tests ask for."""
+    """Sizes and random inputs in the form that the common tests expect."""
 
     batch_size, seq_length = 3, 6
     encoder_seq_length = decoder_seq_length = key_length = decoder_key_length = seq_length
@@ -42,7 +42,7 @@ class ModelTester:
         self.fields = fields
 
     def words(self, smallest: int, vocab_size: int) -> dict[str, torch.Tensor]:
-        """Words of which one row has padding at its end."""
+        """Words; one row has padding at its end."""
         words = torch.randint(smallest, vocab_size, (self.batch_size, self.seq_length))
         mask = torch.ones_like(words)
         mask[1, -2:] = 0
@@ -50,7 +50,7 @@ class ModelTester:
 
 
 class CommonModelTest(common.ModelTesterMixin):
-    """The common tests of `all_model_classes`, whose base and head they tell apart by names in `auto_tables`."""
+    """The common tests of `all_model_classes`, whose base and head are distinguished by names in `auto_tables`."""
 
     make_tester: type[ModelTester]
     tester_options: dict = {}
@@ -65,7 +65,7 @@ class CommonModelTest(common.ModelTesterMixin):
 
 
 class CaptionerTester(ModelTester):
-    """Given a mask of visual tokens, the common tests take its length for that of the words: the two are the same."""
+    """The common tests use the length of the mask of visual tokens as that of the words, so both are equal."""
 
     def __init__(self, config_class: type, with_mask: bool, with_boxes: bool, **fields):
         super().__init__(**fields)
@@ -111,7 +111,7 @@ class CaptionerModelTest(CommonModelTest, generation.GenerationTesterMixin):
         inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels=return_labels)
         return {name: value for name, value in inputs.items() if name != "input_ids"}
 
-    # These two change the words in place, by the name that models over text give them.
+    # These two change the words in place, by the name that models of text use.
 
     def test_resize_tokens_embeddings(self):
         self.model_tester.words_as_input_ids = True
@@ -214,7 +214,7 @@ class MCANModelTest(CommonModelTest, unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        if "sdpa_inference" in self._testMethodName:  # else it would give words to the decoder, which reads the image
+        if "sdpa_inference" in self._testMethodName:  # else it would pass words to the decoder of images
             self.model_tester.fields["is_encoder_decoder"] = False
 
     def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
@@ -260,7 +260,7 @@ class MHSANModelTest(CommonModelTest, unittest.TestCase):
     has_attentions = False
     make_tester = MHSANTester
     tester_options = {"vision_config": mhsan.VISION}
-    skip_test_image_features_output_shape = True  # tests/models/mhsan/test_contracts.py has it
+    skip_test_image_features_output_shape = True  # tested in tests/models/mhsan/test_contracts.py
 
     def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
         inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels=return_labels)

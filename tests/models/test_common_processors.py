@@ -35,13 +35,13 @@ class NGSANProcessorTest(processing.ProcessorTesterMixin, unittest.TestCase):
         return CaptioningImageProcessor(size={"height": 32, "width": 48})
 
     def test_flat_kwarg_applied_when_modality_dict_lacks_it(self):
-        """The original gives images and videos at once; a clip stands in for an image."""
+        """The original passes images and videos together; here a clip replaces an image."""
         images, text = self.prepare_images_inputs(batch_size=1), self.prepare_text_inputs(batch_size=1)
         inputs = self.get_processor()(images=images, text=text, text_kwargs={}, return_tensors="pt")
         assert all(torch.is_tensor(value) for value in inputs.values())
 
     def test_model_input_names(self):
-        """The original asks for all names at once; images and features stand in for each other."""
+        """The original uses all names together; here images and features are alternatives."""
         processor, text = self.get_processor(), self.prepare_text_inputs(batch_size=1)
         with_features = processor(text=text, visual_features=torch.rand(3, 12), visual_boxes=random_boxes(3))
         with_images = processor(text=text, images=self.prepare_images_inputs(batch_size=1))

@@ -1,4 +1,4 @@
-"""The code of a checkpoint: that of its architecture and of the parts that its own model has, and no more."""
+"""The code of a checkpoint: only that of its architecture and of the parts that its model has."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ NEEDED = {
     "ngsan_resnext": VISION | RESNEXT_CODE,
     "ngsan_efficientnet_lite": VISION | EFFICIENTNET,
 }
-"""Of the frozen checkpoints; the others have no vision encoder."""
+"""Architectures of the frozen checkpoints; the others have no vision encoder."""
 BACKBONES = {
     "vgg": ({"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}, VGG),
     "resnext": ({"model_type": "ngsan_resnext", **RESNEXT}, RESNEXT_CODE),
@@ -61,7 +61,7 @@ def test_a_checkpoint_has_no_code_of_a_part_that_its_model_lacks(model_type, tmp
 
 @pytest.fixture(scope="module")
 def encoders(tmp_path_factory) -> Path:
-    """A vision encoder of each backbone, with its code, and the features that it makes of the pixels."""
+    """A vision encoder with each backbone, with its code, and the features that it computes from the pixels."""
     folder = tmp_path_factory.mktemp("encoders")
     for name, (backbone, _) in BACKBONES.items():
         torch.manual_seed(0)

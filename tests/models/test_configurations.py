@@ -1,4 +1,4 @@
-"""Configurations of every architecture: transformers' common tests, the papers' values, what is refused."""
+"""Configurations of every architecture: transformers' common tests, the papers' values, errors."""
 
 import unittest
 from types import SimpleNamespace
@@ -56,7 +56,7 @@ COMMON = [
 @pytest.mark.skipif(not is_available(), reason=MISSING)
 @each_row(("config_class", "fields"), COMMON)
 def test_the_common_tests(config_class, fields, monkeypatch):
-    # as they are where a model has such a part
+    # unchanged if a model has such a part
     monkeypatch.setattr(ConfigWithVision.sub_configs_defaults["vision_config"], "config_class", VisionConfig)
     monkeypatch.setattr(MHSANConfig.sub_configs_defaults["text_config"], "config_class", MHSANTextConfig)
     case = unittest.TestCase()

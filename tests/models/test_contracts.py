@@ -1,4 +1,4 @@
-"""What changes no result, of every architecture that writes text: padding, batch, attention, checkpoints, saving."""
+"""Padding, batch, attention, checkpoints and saving do not change results, for every architecture that writes text."""
 
 import shutil
 

@@ -15,7 +15,7 @@ from tests.tables import each_row
 VOCAB_SIZE, LONGEST = 7, 4
 PAD, START, END = 0, 1, 2
 EVERY_BEAM = (VOCAB_SIZE - 1) ** (LONGEST - 1)
-"""As many as there are captions that have not ended before the last word."""
+"""The number of captions that have not ended before the last word."""
 LENGTHS = [5, 3]
 NUMBER = len(LENGTHS)
 SEARCHES = {
@@ -26,7 +26,7 @@ CAPTIONERS = {"ngsan": tiny, "rstnet": rstnet, "spatial_captioner": spatial_capt
 
 
 def captioner_and_images(name: str):
-    """A captioner of seven tokens, whose captions do not end at once, and images of which one is padded."""
+    """A captioner of seven tokens, whose captions do not end immediately, and images of which one is padded."""
     model = CAPTIONERS[name].tiny_captioner(vocab_size=VOCAB_SIZE)
     with torch.no_grad():
         model.lm_head.bias[END] -= 2
@@ -42,7 +42,7 @@ def asked(request):
 
 @torch.no_grad()
 def all_captions(model, inputs, image: int) -> list[tuple[float, list[int]]]:
-    """Every caption of an image with its log-probability: those that end, and those of the greatest length."""
+    """Every caption of an image with its log-probability: captions that end, and those of the maximum length."""
     one = one_image(inputs, image)
     tokens = [token for token in range(VOCAB_SIZE) if token != END]
     found = {}
@@ -160,7 +160,7 @@ def test_groups_avoid_each_others_words(asked, penalty):
 
 @each_row("search", SEARCHES)
 def test_no_caption_depends_on_the_cache_or_on_other_images(asked, search):
-    """Nor on padding: of visual tokens, and of beginnings of unequal length, which processors pad on the left."""
+    """Nor on padding: of visual tokens, and of prefixes of unequal length, which processors pad on the left."""
     model, inputs = asked
     prefixes = {
         "decoder_input_ids": torch.tensor([[PAD, START, 5], [START, 4, 6]]),

@@ -1,4 +1,4 @@
-"""Captioners that caption together, against loops over their log-probabilities."""
+"""Ensembles of captioners, against loops over their log-probabilities."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def images():
 
 @torch.no_grad()
 def mean_log_probabilities(members, image, words: list[int]) -> torch.Tensor:
-    """Of the word after these, `(vocab_size,)`."""
+    """Log-probabilities of the word after these, `(vocab_size,)`."""
     given = {**image, "decoder_input_ids": torch.tensor([words])}
     return sum(member(**given).logits[0, -1].log_softmax(-1) for member in members) / len(members)
 
@@ -69,7 +69,7 @@ def test_beams_have_the_sum_of_the_means(options, members, images):
 
 
 def test_images_and_beams_that_compete_are_those_of_a_captioner_alone():
-    """An ensemble of one captioner twice finds its captions, from features or pixels given by place or name."""
+    """An ensemble of a captioner with itself gives its captions, from features or pixels, by position or name."""
     photos = pixel_processor()(images=PHOTOS[:2])["pixel_values"]
     grids = rstnet.random_grids(2)["visual_features"]
     for captioner, inputs in ((pixel_captioner(), photos), (rstnet.tiny_captioner(release=True, seed=5), grids)):

@@ -1,4 +1,4 @@
-"""`generate()` of every architecture that writes text: what changes no word, and what a caller may ask for."""
+"""`generate()` of every architecture that writes text: arguments that change no word, and supported arguments."""
 
 import logging
 
@@ -23,7 +23,7 @@ def make(name: str, variant: str | None = None, **changes):
 
 @every_architecture
 def test_texts_differ_and_end_at_different_lengths(name, variant):
-    """Otherwise most tests below would see little."""
+    """Otherwise most tests below would not detect mistakes."""
     texts = spoken(make(name).generate(**ARCHITECTURES[name].inputs(), num_beams=3))
     assert len({tuple(text) for text in texts}) > 2
     assert len({len(text) for text in texts}) > 1

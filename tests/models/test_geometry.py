@@ -18,7 +18,7 @@ GRID = 64
 
 @st.composite
 def dyadic_boxes(draw, max_regions: int = 5) -> torch.Tensor:
-    """One image of boxes on a grid of 1/64, so that halving, doubling and shifting by the grid round nothing."""
+    """Boxes of one image on a grid of 1/64, so that halving, doubling and shifting by the grid are exact."""
     corner, side = st.integers(0, GRID // 2), st.integers(1, GRID // 2)
     rows = draw(st.lists(st.tuples(corner, corner, side, side), min_size=1, max_size=max_regions))
     return torch.tensor([[[x, y, x + w, y + h] for x, y, w, h in rows]], dtype=torch.float32) / GRID

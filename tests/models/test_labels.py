@@ -1,4 +1,4 @@
-"""Labels, however they are made: the loss of a caption is one number."""
+"""Labels can be made in several ways; the loss of a caption is the same."""
 
 import torch
 from torch.nn.functional import pad
@@ -12,7 +12,7 @@ SAME = {"rtol": 1e-5, "atol": 1e-6}
 
 
 def labels_of_all_kinds() -> dict[str, dict[str, torch.Tensor]]:
-    """Arguments of the models that mean the captions of `LABELS`."""
+    """Arguments of the models that represent the captions of `LABELS`."""
     left = pad(PADDED_LEFT, (1, 0), value=-100)
     left[torch.arange(4), (left == -100).sum(1) - 1] = START
     inputs = torch.where(BEHIND_START == -100, 0, BEHIND_START)

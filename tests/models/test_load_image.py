@@ -1,4 +1,4 @@
-"""Every kind of image becomes an upright RGB image, and everything else one sentence that names it."""
+"""Every kind of image becomes an upright RGB image; anything else is an error of one sentence that names it."""
 
 import base64
 import io
@@ -25,7 +25,7 @@ def no_warning():
 
 
 def photo() -> Image.Image:
-    """Four quarters of different colours, so that no turn or mirroring goes unseen."""
+    """Four quarters of different colours, so that every rotation or reflection is detected."""
     pixels = np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)
     pixels[: HEIGHT // 2, : WIDTH // 2] = (250, 10, 20)
     pixels[: HEIGHT // 2, WIDTH // 2 :] = (10, 240, 30)
@@ -121,7 +121,7 @@ def test_exif_rotation_is_applied(orientation):
 @each_row("orientation", [1, 6])
 @each_row(("scale", "decoded"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 2), (8, 4), (40, 8)])
 def test_a_large_jpeg_file_is_decoded_at_a_smaller_scale(scale, decoded, orientation):
-    least = 24  # twice as many pixels stay on the shorter side
+    least = 24  # twice as many pixels remain on the shorter side
     smooth = photo().resize((3 * least * scale, least * scale), Image.Resampling.BICUBIC)
     stored = smooth.transpose(Image.Transpose.ROTATE_90) if orientation == 6 else smooth
     exif = Image.Exif()

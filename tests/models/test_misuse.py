@@ -1,4 +1,4 @@
-"""What models, processors and searches refuse, as the result would be wrong or the error far away."""
+"""Errors of models, processors and searches whose result would be wrong, or whose error would be far away."""
 
 import numpy as np
 import pytest

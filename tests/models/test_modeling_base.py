@@ -1,4 +1,4 @@
-"""Arguments that no part of a model reads, and words without the states of those before them, are refused."""
+"""Arguments that no part of a model reads, and words without the states of earlier words, are errors."""
 
 import functools
 
@@ -50,7 +50,7 @@ SEARCHES = {
 
 
 def hide_cache(module, monkeypatch) -> None:
-    """Swallows the cache, as open arguments of a `forward` do once it has another name."""
+    """Ignores the cache, as the open arguments of a `forward` do if it has another name."""
     forward = module.forward
 
     @functools.wraps(forward)
@@ -63,7 +63,7 @@ def hide_cache(module, monkeypatch) -> None:
 @each_row("name", WRITERS)
 @each_row("search", SEARCHES)
 def test_generate_without_the_cache(name, search, monkeypatch):
-    """Already the second word is refused."""
+    """The second word already raises the error."""
     if name == "ensemble" and search == "static":
         pytest.skip("an ensemble has no such search")
     model, inputs = model_and_inputs(name)

@@ -1,4 +1,4 @@
-"""From pixels to visual tokens: grids, regions, frozen backbones, and captioners that have such a part."""
+"""From pixels to visual tokens: grids, regions, frozen backbones, and captioners with a vision encoder."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def detector_config(kind=RTDetrConfig):
 
 
 def make_vision(seed: int = 0, **fields) -> VisionModel:
-    """A vision encoder whose biases and normalizations are not those of a new net."""
+    """A vision encoder whose biases and normalizations differ from their initial values."""
     torch.manual_seed(seed)
     vision = VisionModel(VisionConfig(**{"backbone_config": VGG, **fields})).eval()
     with torch.no_grad():
@@ -64,7 +64,7 @@ def test_a_cell_has_its_place_on_the_map_and_its_box(pixels):
 
 @each_row("grid_size", [None, [3, 5]])
 def test_maps_of_several_stages_are_side_by_side_in_the_cells_of_the_last(pixels, grid_size):
-    """Against cells of the finer map averaged one by one."""
+    """Compares with cells of the finer map that are averaged one by one."""
     stages = ["stage1", "stage2", "stage4"]
     fields = {"backbone_config": ResNetConfig(**SMALL_RESNET), "out_features": stages}
     vision = make_vision(**fields)
@@ -196,7 +196,7 @@ def captioner(request, detector) -> NGSANForConditionalGeneration:
 
 
 def sharpen(module: torch.nn.Module):
-    """Give convolutions a bias and more gain, so that images differ and so do their captions."""
+    """Gives convolutions a bias and a larger gain, so that images and their captions differ."""
     if isinstance(module, torch.nn.Conv2d):
         module.weight.mul_(4)
         if module.bias is not None:
@@ -209,7 +209,7 @@ def test_pixels_give_what_their_visual_tokens_give(captioner, pixels, options):
     expected = captioner.generate(**tokens, max_new_tokens=6, **options)
     assert torch.equal(captioner.generate(pixel_values=pixels, max_new_tokens=6, **options), expected)
     assert torch.equal(captioner.generate(pixels, max_new_tokens=6, **options), expected)
-    labels = torch.tensor([[7, 8, 9, 2]] * 6)  # two captions an image
+    labels = torch.tensor([[7, 8, 9, 2]] * 6)  # two captions per image
     logits = captioner(pixel_values=pixels, labels=labels).logits
     torch.testing.assert_close(logits, captioner(**tokens, labels=labels).logits)
     assert (logits[0] - logits[2]).abs().max() > 0.1  # images differ

@@ -1,4 +1,4 @@
-"""A training step takes few operators, and none that waits for the device."""
+"""A training step uses few operators, and none that waits for the device."""
 
 import copy
 from collections import Counter
@@ -18,7 +18,7 @@ NOT_RUN = ("aten::empty", "aten::_unsafe_view", "aten::detach", "profiler::")
 
 
 class Operators(TorchDispatchMode):
-    """Counts operators that compute; refuses `item()`, `bool()` and what else reads a tensor's values on the host."""
+    """Counts operators that compute; forbids `item()`, `bool()` and others that read a tensor's values on the host."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +57,7 @@ def test_no_forward_of_mcan_reads_values_of_tensors():
 
 @each_row(("lengths", "most"), [([6, 6, 6, 6], 900), ([6, 1, 2, 4], 975)])
 def test_operators_of_a_step_of_ng_san(lengths, most):
-    """Images with as many regions each need no mask. With an operator for each part of a layer a step had 1,085."""
+    """Images with equally many regions need no mask. With an operator for each part of a layer a step had 1,085."""
     model = tiny.tiny_captioner(num_hidden_layers=4).train()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     inputs = {**tiny.random_images(lengths), "labels": LABELS}
@@ -67,7 +67,7 @@ def test_operators_of_a_step_of_ng_san(lengths, most):
 
 @each_row("lengths", [[6, 6, 6, 6], [6, 1, 2, 4]])
 def test_gradients_of_training_are_those_of_the_single_operators(lengths):
-    """In evaluation each projection is a product of its own, and the norm is made of its parts."""
+    """In evaluation, each projection is a separate product, and the norm consists of several operators."""
     model = tiny.tiny_captioner(dropout=0.0, attention_dropout=0.0, query_norm="instance", key_norm="instance")
     alone, inputs = copy.deepcopy(model), {**tiny.random_images(lengths), "labels": LABELS}
     step(model.train(), inputs)
@@ -93,3 +93,19 @@ def test_reading_a_value_is_noticed():
         bool(torch.ones(2).all())
     with Operators(), pytest.raises(AssertionError, match="index"):
         torch.ones(2)[torch.tensor([True, False])]
+
+
+@torch.no_grad()
+def test_beams_stay_where_a_cuda_graph_expects_them():
+    model, inputs = tiny.tiny_captioner(), tiny.random_images([6, 6])
+    states, plain = set(), model.forward
+
+    def forward(*args, **kwargs):
+        outputs = plain(*args, **kwargs)
+        layers = [part.layers[0] for part in (outputs.cache.self_attention_cache, outputs.cache.cross_attention_cache)]
+        states.update((layer.keys.data_ptr(), layer.values.data_ptr()) for layer in layers)
+        return outputs
+
+    model.forward = forward
+    model.generate(**inputs, num_beams=3, cache_implementation="static", max_new_tokens=8, min_new_tokens=8)
+    assert len(states) == 2

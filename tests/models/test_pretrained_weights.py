@@ -1,4 +1,4 @@
-"""Backbones by the names of their packages: weights, preprocessing, provenance, and packages that are not right."""
+"""Backbones by the names of their packages: weights, preprocessing, provenance, and invalid packages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The captioners' processor: images, regions, what fits together, and that it is saved with and without images."""
+"""The captioners' processor: images, regions, incompatible inputs, and saving with and without images."""
 
 import json
 
@@ -37,7 +37,7 @@ def test_images_become_pixels():
 
 def test_boxes_are_divided_by_the_size_of_the_upright_image():
     exif = Image.Exif()
-    exif[0x0112] = 6  # stored lying: 30 wide and 40 high once upright
+    exif[0x0112] = 6  # stored rotated: 30 wide and 40 high when upright
     turned = noise(40, 30)
     turned.getexif()[0x0112] = exif[0x0112]
     outputs = processor()(images=turned, boxes=[[0, 0, 30, 40], [15, 10, 30, 20]])
@@ -121,7 +121,7 @@ def test_it_is_saved_and_loaded_with_and_without_images(tmp_path):
     assert loaded.image_processor.do_flip_channel_order is True
     NGSANProcessor(tokenizer=tiny_tokenizer()).save_pretrained(tmp_path / "features")
     saved = json.loads((tmp_path / "features" / "processor_config.json").read_text())
-    assert saved == {"processor_class": "NGSANProcessor"}  # as it was before there were images
+    assert saved == {"processor_class": "NGSANProcessor"}  # as before, without images
     loaded = NGSANProcessor.from_pretrained(tmp_path / "features")
     assert loaded.image_processor is None
     assert loaded(text="a red ball")["decoder_input_ids"].shape == (1, 4)
@@ -130,7 +130,7 @@ def test_it_is_saved_and_loaded_with_and_without_images(tmp_path):
 def test_captions_are_labels_and_prefixes_begin_with_the_start_token():
     made = tiny_processor()
     a, red, blue = made.tokenizer.convert_tokens_to_ids(["a", "red", "blue"])
-    labels = made(captions=[["a", "red"], ["blue", None]])["labels"]  # of one image next to each other
+    labels = made(captions=[["a", "red"], ["blue", None]])["labels"]  # rows of one image next to each other
     assert labels.tolist() == [[a, 2], [red, 2], [blue, 2], [-100, -100]]
     assert made(captions=["", None])["labels"].tolist() == [[-100], [-100]]
     batch = made(text=["a red", ""])

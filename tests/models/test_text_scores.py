@@ -1,4 +1,4 @@
-"""Scores of generated texts: the log-probabilities that the model gives their words, one after the other."""
+"""Scores of generated texts: the log-probabilities that the model assigns to their words, one after another."""
 
 from functools import cache
 
@@ -13,7 +13,7 @@ from tests.tables import each_row
 
 SEARCHES = [{"num_beams": 1}, {"num_beams": 3, "num_return_sequences": 2}, {"do_sample": True, "num_beams": 1}]
 CASES = [*((False, search) for search in SEARCHES), (True, {"num_beams": 4})]
-COMPETING = {"release": True, "language_attention": "causal", "output_bias": True}  # finished beams go on as padding
+COMPETING = {"release": True, "language_attention": "causal", "output_bias": True}  # finished beams become padding
 
 
 @cache
@@ -24,7 +24,7 @@ def captioner_and_inputs(competing: bool):
 
 
 def slow_log_probabilities(model, inputs, sequences) -> list[list[float]]:
-    """Runs the model anew over each beginning of each sequence, without a cache."""
+    """Runs the model on each prefix of each sequence, without a cache."""
     each, found = len(sequences) // 3, []
     for row, sequence in enumerate(sequences):
         image = {name: value[row // each, None] for name, value in inputs.items()}
@@ -56,7 +56,7 @@ def test_scores_are_those_of_a_slow_loop(competing, search):
 
 
 class Subwords:
-    """A tokenizer of two pieces of each word."""
+    """A tokenizer that splits each word into two pieces."""
 
     all_special_ids = (0,)
     pieces = ("<end>", "ca", "t", " do", "g", " a")

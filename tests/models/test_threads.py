@@ -1,4 +1,4 @@
-"""Threads share a captioner, its processor and their pipeline, as those of a server do."""
+"""Threads share a captioner, its processor and their pipeline, as in a server."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ def test_pipeline_answers_threads_as_it_answers_one():
 
     expected = [answers(call) for call in calls]
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # threads take turns after microseconds
+    sys.setswitchinterval(1e-5)  # threads switch after microseconds
     try:
         with ThreadPoolExecutor(6) as threads:
             found = list(threads.map(answers, calls * 8))

@@ -1,4 +1,4 @@
-"""Every captioner in transformers' own trainer, unchanged."""
+"""Every captioner in the unchanged trainer of transformers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ CAPTIONERS = {"ngsan": tiny, "rstnet": rstnet, "spatial_captioner": spatial_capt
 
 @pytest.fixture(params=["ngsan", *(pytest.param(name, marks=pytest.mark.slow) for name in [*CAPTIONERS][1:])])
 def new_captioner(request) -> Callable[[], PreTrainedModel]:
-    """Makes a captioner without dropout, the same every time."""
+    """Makes the same captioner without dropout in every call."""
     return lambda: CAPTIONERS[request.param].tiny_captioner(dropout=0, attention_dropout=0)
 
 
@@ -45,7 +45,7 @@ def trainer_of(model, rows: list[dict], folder: Path, **options) -> Seq2SeqTrain
 
 
 def test_accumulated_gradients_are_those_of_the_whole_batch(new_captioner, rows, tmp_path):
-    """The loss is per word of the whole batch, though its parts have different numbers of words."""
+    """The loss is per word of the complete batch, although its parts have different numbers of words."""
     options = {"max_steps": 1, "learning_rate": 0.1, "optim": "sgd", "max_grad_norm": 0}
     weights = []
     for size, steps in ((8, 1), (1, 8)):

@@ -1,4 +1,4 @@
-"""Encoders of patches (CLIP, SigLIP, ViT, DINOv2, ...) as vision encoders: which token is which cell, and its box."""
+"""Patch encoders (CLIP, SigLIP, ViT, DINOv2, ...) as vision encoders: the cell and the box of each token."""
 
 import shutil
 
@@ -33,11 +33,11 @@ DINO = {name: value for name, value in PATCHES.items() if name != "intermediate_
 BEFORE = {**{name: number for name, (number, _) in PATCH_ENCODERS.items()}, "dinov2": 1, "dinov2_with_registers": 4}
 MORE = {"dinov2_with_registers": {"num_register_tokens": 3}}
 INTERPOLATED = {"dinov2", "dinov2_with_registers"}
-"""Families that interpolate their position embeddings without being asked."""
+"""Families that interpolate their position embeddings by default."""
 
 
 def lively(model):
-    """A model whose normalizations and embeddings are not those of a new one."""
+    """A model whose normalizations and embeddings differ from their initial values."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -51,7 +51,7 @@ def tiny_encoder(model_type: str, **fields):
 
 
 def write_clip(folder):
-    """A whole CLIP with the preprocessing of CLIP, which crops."""
+    """A complete CLIP with the preprocessing of CLIP, which crops."""
     torch.manual_seed(0)
     whole = lively(
         CLIPModel(CLIPConfig(vision_config={**PATCHES, "projection_dim": 8}, text_config=TEXT, projection_dim=8))
@@ -77,7 +77,7 @@ def pixels() -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def families(tmp_path_factory) -> dict:
-    """Of every family its name, its encoder in transformers, and the encoder's folder."""
+    """For every family its name, its encoder in transformers, and the encoder's folder."""
     found = {}
     for name in BEFORE:
         folder, encoder = tmp_path_factory.mktemp("encoder"), tiny_encoder(name)
@@ -105,7 +105,7 @@ def test_a_cell_is_its_patch(families, name, pixels):
 
 @every_family
 def test_another_size_interpolates_positions_and_a_rest_is_in_no_box(families, name):
-    """37 x 45 pixels have 4 x 5 whole patches of 8."""
+    """37 x 45 pixels contain 4 x 5 complete patches of 8."""
     name, encoder, folder = families[name]
     pixels = torch.randn(1, 3, 37, 45, generator=torch.Generator().manual_seed(2))
     output = pretrained_vision(folder)(pixels)
@@ -136,5 +136,5 @@ def test_a_whole_model_and_its_vision_part_give_equal_features(write, part, pixe
     assert of_whole == of_alone
     other = load_vision(tmp_path / "whole", out_features=[-2])
     assert vision_provenance(*other)["checksums"]["config"] != of_whole["config"]
-    _, processor = loaded[0]  # the square of 32 x 32 pixels is the whole image, whatever is cropped elsewhere
+    _, processor = loaded[0]  # the square of 32 x 32 pixels is the complete image, without cropping
     assert (processor.size["height"], processor.size["width"]) == (32, 32) and not processor.do_center_crop

@@ -1,4 +1,4 @@
-"""Frames of video files, written here by PyAV: which are chosen, and what happens to files that are none."""
+"""Frames of video files, written here by PyAV: the chosen frames, and files that are not videos."""
 
 import itertools
 from fractions import Fraction
@@ -135,7 +135,7 @@ def test_frames_are_turned_and_mirrored_as_the_file_says(tmp_path, matrix):
     for x, y in itertools.product((-1, 1), repeat=2):
         expected[int(b * x + d * y > 0), int(a * x + c * y > 0)] = levels[int(y > 0), int(x > 0)]
     content = bytearray(write_clip(tmp_path / "clip.mp4", 4, frames=[picture] * 4).read_bytes())
-    place = content.index(b"tkhd") + 4 + 40  # the matrix of the track
+    place = content.index(b"tkhd") + 4 + 40  # the rotation matrix of the track
     content[place : place + 36] = np.array([a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30], ">i4").tobytes()
     image = np.asarray(read_frames(bytes(content), num_frames=1).images[0])[..., 0]
     assert image.shape == ((16, 32) if a else (32, 16))
@@ -181,7 +181,7 @@ def test_the_stream_that_the_file_marks_or_the_largest_is_read(tmp_path, suffix,
             stream = file.add_stream("png" if mark == "attached_pic" else CODECS[suffix], rate=10)
             stream.width, stream.height = 32 + 16 * number, 16
             stream.pix_fmt = "rgb24" if mark == "attached_pic" else "yuv420p"
-            stream.disposition = av.stream.Disposition[mark].value if mark else 0  # PyAV 17 accepts a number only
+            stream.disposition = av.stream.Disposition[mark].value if mark else 0  # PyAV 17 accepts only a number
             frames.append((stream, av.VideoFrame.from_ndarray(np.zeros((16, stream.width, 3), np.uint8))))
         for stream, frame in frames:
             file.mux([*stream.encode(frame), *stream.encode()])

@@ -1,4 +1,4 @@
-"""Checkpoints with code of each kind, loaded, run and asked in a process that does not have this package."""
+"""Checkpoints with code of each kind, loaded, run and tested in a process without this package."""
 
 import json
 
@@ -33,7 +33,7 @@ with torch.no_grad():
 
 
 def answer_of(folder, inputs: dict, code: str) -> list:
-    """What code, which assigns `parts` and `answer`, finds in a process without the package."""
+    """Runs code, which assigns `parts` and `answer`, in a process without the package, and returns them."""
     torch.save(inputs, folder.parent / "inputs.pt")
     code = "\n    ".join([*code.strip().splitlines(), "tensors(answer)"])
     text = LOADED.format(folder=str(folder), inputs=str(folder.parent / "inputs.pt"), code=code)

@@ -16,7 +16,7 @@ WORDS = VOCABULARY.split()
 
 
 def pretrained_vision(source, **fields) -> VisionModel:
-    """The vision encoder around a trained backbone or detection model in a folder."""
+    """The vision encoder with a trained backbone or detection model from a folder."""
     return VisionModel(VisionConfig(pretrained=str(source), **fields)).eval()
 
 
@@ -49,7 +49,7 @@ def tiny_captioner(seed: int = 9, **changes) -> NGSANForConditionalGeneration:
 
 @torch.no_grad()
 def make_lively(model, seed: int):
-    """Random weights of unit gain, no parameter 0."""
+    """Random weights of unit gain, and no parameter of 0."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator)
@@ -61,9 +61,9 @@ def make_lively(model, seed: int):
 
 @torch.no_grad()
 def make_talkative(model, seed: int):
-    """Random weights with which a captioner says something else of every image."""
+    """Random weights with which a captioner gives every image a different caption."""
     make_lively(model, seed)
-    # Captions shall end, some early, and be of words.
+    # Captions should end, some early, and consist of words.
     model.lm_head.bias[model.config.eos_token_id] += 2
     model.lm_head.bias[[model.config.pad_token_id, model.config.bos_token_id]] -= 20
 
@@ -76,7 +76,7 @@ def random_boxes(*shape: int, generator: torch.Generator | None = None) -> torch
 
 
 def random_images(lengths: list[int], seed: int = 0) -> dict[str, torch.Tensor]:
-    """Padded features, boxes and mask of images with so many regions each."""
+    """Padded features, boxes and mask of images with these numbers of regions."""
     generator = torch.Generator().manual_seed(seed)
     features = torch.zeros(len(lengths), max(lengths), FEATURE_SIZE)
     boxes = torch.zeros(len(lengths), max(lengths), 4)

@@ -1,4 +1,4 @@
-"""Small photos, and a tiny captioner with a vision encoder that tells them apart."""
+"""Small photos, and a tiny captioner with a vision encoder that distinguishes them."""
 
 import numpy as np
 from PIL import Image
@@ -10,7 +10,7 @@ from tests.models.tiny import tiny_captioner, tiny_tokenizer
 
 
 def photo(size: tuple[int, int], seed: int = 0) -> Image.Image:
-    """A coarse pattern, which a small grid does not average away; the size is width and height."""
+    """A coarse pattern, which remains visible in a small grid; the size is width and height."""
     pixels = np.random.default_rng(seed).integers(0, 256, (3, 4, 3), dtype=np.uint8)
     return Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST)
 

@@ -1,4 +1,4 @@
-"""Two architectures as another package would have them: a captioner, and a language model that has a tokenizer only."""
+"""Two architectures as in another package: a captioner, and a language model that has only a tokenizer."""
 
 from hf_ngsan.models.configuration_hub import HubConfig, strict
 from hf_ngsan.models.configuration_ngsan import NGSANConfig

@@ -22,7 +22,7 @@ class LoudLayer(DecoderLayer):
 
 
 class LoudDecoder(WordDecoder):
-    """Its last layer is of another kind."""
+    """The last layer is of another kind."""
 
     def make_layer(self, config: OutsideCaptionerConfig, layer_idx: int) -> nn.Module:
         kind = LoudLayer if layer_idx == config.num_hidden_layers - 1 else DecoderLayer

@@ -1,4 +1,4 @@
-"""The papers' tables as data: every row trains what it says, at the paper's scale and on other data."""
+"""The papers' tables as data: every row trains the model that it names, at the paper's scale and on other data."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_rows_are_training_configs_that_differ(paper, number):
 
 @each_row("number", ["1", "2", "3", "4", "6"])
 def test_the_changes_of_other_data_are_those_of_the_papers_configs(number):
-    """Each row of NG-SAN has the same fields of the architecture in both."""
+    """Each row of NG-SAN has the same fields of the architecture at both scales."""
     table = find_table("ngsan", number)
     fields = ("query_norm", "key_norm", "norm_affine", "geometric_bias", "absolute_geometry", "geometry_features")
     for name in table.rows:
@@ -52,7 +52,7 @@ def test_the_changes_of_other_data_are_those_of_the_papers_configs(number):
 
 
 def test_numbers_of_the_papers():
-    """Some by hand, from the texts."""
+    """Some values were copied by hand from the papers."""
     assert find_table("ngsan", "1").rows["N-SAN, L = 6"]["cider_d"] == 131.1
     assert find_table("ngsan", "4").rows["query-dependent"] == {
         **{"cider_d": 131.4, "bleu_4": 39.3, "rouge_l": 59.0, "meteor": 29.2, "spice": 23.0},

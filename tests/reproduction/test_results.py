@@ -1,4 +1,4 @@
-"""Scores of rows by hand, for the comparisons of a table."""
+"""Scores of rows, computed by hand, for the comparisons of a table."""
 
 import json
 
@@ -10,7 +10,7 @@ from hf_ngsan.reproduction.results import item_scores
 
 
 def test_recalls_are_those_of_images(tmp_path):
-    """A caption counts for its image; images may have other numbers of captions."""
+    """A caption counts for its image; images may have different numbers of captions."""
     rows = Dataset.from_dict({"captions": [["a", "b"], ["c"], ["d", "e", "f"]]})
     file = tmp_path / "ranks.json"
     file.write_text(json.dumps({"image_to_text": [1, 3, 6], "text_to_image": [1, 2, 1, 7, 1, 1]}))

@@ -1,4 +1,4 @@
-"""Backends of search: the same hits from every one, made once, continued, and one sentence for what cannot be used."""
+"""Backends of search: all give the same hits, are built once, resumed, and raise one-sentence errors."""
 
 import dataclasses
 import shutil
@@ -134,11 +134,11 @@ STATES = {
     "before": ([f"{item}.jpg" for item in range(20)], VECTORS[:20]),
     "after": (["new.jpg", *(f"{item}.jpg" for item in range(2, 20))], VECTORS[[40, 2, 41, *range(4, 20)]]),
 }
-"""An index, and the one that it becomes: 0 and 1 are gone, 3 has changed, one is new and stands first."""
+"""An index and its update: 0 and 1 are removed, 3 has changed, and a new item is first."""
 
 
 def test_a_collection_takes_the_place_of_an_earlier_one(tmp_path, monkeypatch):
-    """Until the new index takes its place, the old one is searched as before; a kill leaves both."""
+    """Until the new index replaces the old one, the old one is searched; a kill leaves both."""
     pytest.importorskip("milvus_lite")
     spec = f"milvus:{tmp_path / 'milvus.db'}"
     before, after = (index_of(tmp_path / name, *state) for name, state in STATES.items())
@@ -158,7 +158,7 @@ def test_a_collection_takes_the_place_of_an_earlier_one(tmp_path, monkeypatch):
         assert backend.client.list_collections() == [backend.collection] and backend.count() == 19
     with pytest.raises(IndexFolderError, match=r"lacks embeddings of .*before"):
         search(before, QUERIES, 3, spec)
-    open_backend(before, spec).add()  # a copy of the folder, which has not grown
+    open_backend(before, spec).add()  # a copy of the folder, which was not updated
     open_backend(after, spec).drop_earlier()
     for index in (before, after):
         assert names_of(search(index, QUERIES, 3, spec)) == names_of(search(index, QUERIES, 3, "exact"))
@@ -191,7 +191,7 @@ def test_filters_go_by_names_captions_and_columns(tmp_path):
 
 @pytest.mark.slow
 def test_milvus_finds_as_many_images_as_are_asked_for(tmp_path):
-    """A graph or the cells that are searched may reach fewer."""
+    """A graph or the searched cells may contain fewer rows."""
     pytest.importorskip("milvus_lite")
     vectors = np.random.default_rng(0).standard_normal((300, DIMENSION)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -207,7 +207,7 @@ def test_milvus_finds_as_many_images_as_are_asked_for(tmp_path):
             made = client.prepare_index_params()
             made.add_index("embedding", index_type=kind, metric_type="IP", params={"params": params})
             client.create_index(collection, made)
-        client.load_collection(collection)  # makes the graph, or the cells
+        client.load_collection(collection)  # builds the graph or the cells
         assert open_backend(index, spec).index_type == kind
         for top_k in (96, 280, 300):
             found = search(index, vectors[:20], top_k, spec)
@@ -216,7 +216,7 @@ def test_milvus_finds_as_many_images_as_are_asked_for(tmp_path):
 
 
 def shards_of(folder) -> list[IndexFolder]:
-    """The embeddings of `written`, in three indexes of their own."""
+    """The embeddings of `written`, in three separate indexes."""
     rows = [item for item in range(NUM_ITEMS) if item != UNREADABLE]
     parts = [rows[:5], rows[5:29], rows[29:]]
     return [
@@ -251,7 +251,7 @@ def test_several_indexes_are_searched_as_one(tmp_path):
     data=st.data(),
 )
 def test_hits_are_those_of_a_sorted_list(sizes, num_queries, top_k, dtype, data):
-    """Small whole numbers, so that many products are equal."""
+    """Small integers, so that many products are equal."""
     numbers = st.integers(-2, 2)
     rows = [data.draw(st.lists(st.tuples(numbers, numbers), min_size=size, max_size=size)) for size in sizes]
     parts = [np.array(part, dtype).reshape(-1, 2) for part in rows]

@@ -1,4 +1,4 @@
-"""The server: captions of files and base64, batches, and an answer to everything that is wrong with a request."""
+"""The server: captions of files and base64, batches, and answers to all invalid requests."""
 
 import asyncio
 import base64
@@ -66,7 +66,7 @@ class Scripted(CaptioningPipeline):
 
 
 def scripted(script) -> Scripted:
-    """A captioner whose answers a test gives."""
+    """A captioner whose answers are set by a test."""
     pipeline = Scripted(pixel_captioner(), processor=pixel_processor())
     pipeline.script = script
     return pipeline
@@ -79,7 +79,7 @@ def test_files_and_base64_are_captioned(client, captions):
     for encode in (
         in_base64,
         lambda content: f"data:image/png;base64,{in_base64(content)}",
-        lambda content: base64.encodebytes(content).decode(),  # in lines
+        lambda content: base64.encodebytes(content).decode(),  # with line breaks
         lambda content: base64.urlsafe_b64encode(content).decode().rstrip("="),
     ):
         answer = client.post("/caption", json={"images": list(map(encode, FILES))})
@@ -167,7 +167,7 @@ def test_pixels_are_counted_before_any_is_decoded(client, monkeypatch):
 
 
 def test_images_of_all_requests_together_are_decoded_within_the_bound(pipeline):
-    """An image of more pixels than are free waits, and the ones after it too, until threads are through."""
+    """An image with more pixels than are free waits, and so do later images, until threads have finished."""
 
     async def scenario():
         reader, order = RequestReader(pipeline, ServingLimits(pixels=10)), []
@@ -182,8 +182,8 @@ def test_images_of_all_requests_together_are_decoded_within_the_bound(pipeline):
         tasks = [asyncio.create_task(reader.in_thread(work, number, pixels=number)) for number in (6, 7, 3)]
         await asyncio.to_thread(started.wait, 30)
         tasks[0].cancel()
-        await reader.in_thread(lambda: None)  # what needs none waits for nothing
-        assert order == [6] and reader.free_pixels == 4  # the thread still works on them
+        await reader.in_thread(lambda: None)  # an image that needs no pixels does not wait
+        assert order == [6] and reader.free_pixels == 4  # threads still decode them
         free.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         await reader.in_thread(work, 10, pixels=10)
@@ -203,7 +203,7 @@ def test_large_bodies_share_memory_and_small_ones_need_none(pipeline, monkeypatc
 
 
 def test_requests_that_come_together_are_one_batch():
-    """The first batch keeps the model until all others wait, so that these gather."""
+    """The first batch occupies the model until all other images wait, so that these form a batch."""
     sizes, free = [], threading.Event()
 
     def work(images, options):
@@ -277,7 +277,7 @@ def test_a_model_that_fails_costs_its_own_batch(failure):
 
 
 def test_a_server_that_captions_no_longer_says_so():
-    """A panic of Rust, as in tokenizers, is no Exception."""
+    """A panic of Rust, as in tokenizers, is not an Exception."""
 
     def panic(images):
         raise type("PanicException", (BaseException,), {})

@@ -1,4 +1,4 @@
-"""Hosts to listen at, and those that are answered to."""
+"""Hosts to listen at, and host names that are accepted."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ STRANGE += ["localhost@evil.example", "localhost, evil.example", "[::1", "[::1]e
 
 
 def answer_to(hosts: list[str], kind: str = "http", **settings) -> list[dict]:
-    """Returns the messages for a request with the given headers `Host`; an empty one for a request that passes."""
+    """Returns the messages for a request with the given `Host` headers; an empty list if the request is accepted."""
     sent = []
 
     async def passed(scope, receive, send):

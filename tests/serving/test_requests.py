@@ -1,4 +1,4 @@
-"""Files of strangers that cost far more than they seem are refused."""
+"""Untrusted files that are far more expensive than they seem are rejected."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Connections of the server: those that owe a request end, and do not hold off others."""
+"""Connections of the server: incomplete requests end, and do not delay others."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ def make_app(release: asyncio.Event, arrived: list) -> Starlette:
 
 @contextlib.asynccontextmanager
 async def serving(pipeline=None, **limits: float):
-    """Yields the port of a server, what lets its answers to /wait go, and the requests for these."""
+    """Yields the port of a server, an event that releases its answers to /wait, and the requests for these."""
     release, arrived = asyncio.Event(), []
     with listen("127.0.0.1", 0) as listening:
         bounds = ServingLimits(**limits)
@@ -56,7 +56,7 @@ async def serving(pipeline=None, **limits: float):
 
 
 async def ended(port: int, start: bytes, slowly: bytes = b"") -> bytes:
-    """Returns what comes until the server closes the connection, to which the rest is sent a byte at a time."""
+    """Sends the rest one byte at a time; returns the answer until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received = asyncio.create_task(reader.read())
     writer.write(start)
@@ -83,7 +83,7 @@ def test_what_owes_a_request_or_the_rest_of_one_is_closed():
                 b"\r\n",
                 HEAD + b"Expect: 100-continue\r\n\r\n",
                 b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
-                GET,  # and no other request after it
+                GET,  # and no other request follows
                 b"POST /never HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n{",
                 HEAD + b"\r\n{",
                 HEAD + b"Transfer-Encoding: chunked\r\n\r\n",

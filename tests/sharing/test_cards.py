@@ -1,4 +1,4 @@
-"""Cards: scores over seeds, values that are text, and facts that are read from the model's own folder alone."""
+"""Cards: scores over seeds, escaped values, and facts that are read only from the model's folder."""
 
 import json
 from dataclasses import replace
@@ -65,7 +65,7 @@ def test_scores_of_an_ensemble_go_into_no_folder_of_one_of_its_models(folder, tm
 
 @pytest.fixture
 def folder(tmp_path):
-    """A model, beside a folder of secrets."""
+    """A model, next to a folder of secrets."""
     (tmp_path / "outside").mkdir()
     for name in ("README.md", "evaluations.json", "model.safetensors"):
         (tmp_path / "outside" / name).write_text("secret: {}")
@@ -149,4 +149,4 @@ def test_settings_that_name_what_is_elsewhere_are_refused(folder):
     config = json.loads((folder / "config.json").read_text())
     config["vision_config"] = {"pretrained": outside, "backbone_config": {"model_type": "resnet"}}
     (folder / "config.json").write_text(json.dumps(config))
-    assert collect_card_facts(folder).training_config is None  # a model may tell where it began
+    assert collect_card_facts(folder).training_config is None  # a model may state its initial weights

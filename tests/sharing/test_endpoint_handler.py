@@ -1,4 +1,4 @@
-"""The handler of Inference Endpoints, as a pushed repository has it."""
+"""The handler of Inference Endpoints, as in a pushed repository."""
 
 import base64
 import io
@@ -39,7 +39,7 @@ def test_it_captions_what_the_pipeline_captions(handler):
     assert handler({"inputs": {"image": in_base64(PHOTOS[0])}}) == expected[:1]
     assert decoded({"frames": ["YQ==", b"b"], "video": "Yw=="}, 0) == {"frames": [b"a", b"b"], "video": b"c"}
     content = bytes(range(256))
-    for encode in (base64.encodebytes, base64.urlsafe_b64encode):  # RFC 2045, in lines, and RFC 4648
+    for encode in (base64.encodebytes, base64.urlsafe_b64encode):  # RFC 2045, with line breaks, and RFC 4648
         encoded = encode(content).decode()
         texts = encoded, encoded.replace("\n", "\r\n"), encoded.rstrip("=\n"), f"data:image/png;base64,{encoded}"
         assert [decoded(text, 0) for text in texts] == [content] * 4

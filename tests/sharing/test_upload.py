@@ -1,4 +1,4 @@
-"""Uploads: one commit, continued where a connection broke, and refused in one sentence."""
+"""Uploads: one commit, resumed after a broken connection, and errors of one sentence."""
 
 import pytest
 from huggingface_hub import HfApi, ModelCard, constants
@@ -27,7 +27,7 @@ FILES = CODE | {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A checkpoint, ready to be uploaded, in two files of weights and their index."""
+    """A checkpoint for an upload, with two files of weights and their index."""
     folder = tmp_path_factory.mktemp("upload")
     write_checkpoint(tiny_captioner(), tiny_processor(), folder, REPOSITORY, max_shard_size="100KB")
     assert len(list(folder.glob("*.safetensors"))) == 2
@@ -74,7 +74,7 @@ def test_an_upload_that_is_cut_ends_complete(online, folder):
 
 @pytest.mark.slow
 def test_an_upload_that_failed_is_continued(online, folder):
-    """Until the end the repository is as it was."""
+    """The repository does not change before the end."""
     online.large_from, online.cuts = 40_000, [0] * 1000
     with pytest.raises(UploadError, match=REPOSITORY):
         upload_checkpoint(folder, REPOSITORY)

@@ -1,4 +1,4 @@
-"""What the page draws: words that cannot break out of its HTML, and maps as opaque as the attention."""
+"""What the page draws: words that are escaped in its HTML, and maps as opaque as the attention."""
 
 import base64
 import io

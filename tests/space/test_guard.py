@@ -1,4 +1,4 @@
-"""Forged requests to the page: no file is read that was not uploaded to it, and each gets a sentence."""
+"""Forged requests to the page: only uploaded files are read, and each request gets an error message."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def served(parts: Parts):
         port = listening.getsockname()[1]
     page = make_page(parts)
     url = launch(page, port=port)
-    assert not page.share and url == f"http://127.0.0.1:{port}/"  # on this machine alone
+    assert not page.share and url == f"http://127.0.0.1:{port}/"  # only on this machine
     with httpx.Client(base_url=url, timeout=60) as client:
         yield client
     page.close(verbose=False)
@@ -82,7 +82,7 @@ def upload_of(client: httpx.Client, photo: Image.Image = PHOTOS[0]) -> dict:
 
 
 def outcome(client: httpx.Client, data: list, **more: object) -> dict:
-    """Returns the last message of an event, as a browser gets it."""
+    """Returns the last message of an event, as a browser receives it."""
     sent = json.dumps({"data": data, "session_hash": "s", **more})
     joined = client.post("/gradio_api/queue/join", content=sent, headers={"content-type": "application/json"})
     assert joined.status_code == 200, joined.text
@@ -131,7 +131,7 @@ def test_a_file_that_was_not_uploaded_is_not_read(photographs, private):
 
 def test_paths_that_lead_away_from_an_upload_are_not_read(photographs, private):
     upload = uploaded(photographs, saved(PHOTOS[1], "PNG"))
-    neighbour = Path(upload).parent / "neighbour.png"  # as another page of the machine would leave it
+    neighbour = Path(upload).parent / "neighbour.png"  # as another page on the machine would leave it
     PHOTOS[2].save(neighbour)
     for path in (f"{Path(upload).parent}/../../../../..{private}", f"{upload}/../neighbour.png", str(neighbour)):
         for meta in ({}, {"meta": META}):
@@ -190,7 +190,7 @@ def test_other_endpoints_are_closed_and_nothing_that_gradio_fails_at_is_told_at_
     for number in (99, -1):
         sent = {"data": [], "fn_index": number, "session_hash": "t"}
         assert photographs.post("/gradio_api/queue/join", json=sent).status_code == 400
-    for number in (1, 2, 3):  # what the browser does alone
+    for number in (1, 2, 3):  # done by the browser alone
         assert is_refused(outcome(photographs, [None], fn_index=number))
     assert photographs.get("/").status_code == photographs.get("/config").status_code == 200
 
@@ -210,7 +210,7 @@ def test_regions_are_moved_within_bounds(regions):
     names = {fn["api_name"]: fn["id"] for fn in regions.get("/config").json()["dependencies"]}
     for number in (None, -1, 2, 0.5, "0", float("inf"), [], {}):
         assert is_refused(outcome(regions, [number, 1], fn_index=names["begin"])), number
-    for forged in (None, 7, "x"):  # the state of a session is the server's
+    for forged in (None, 7, "x"):  # the state of a session is on the server
         for event in EVENTS:
             assert is_refused(outcome(regions, [forged, 1], fn_index=names["move"], event_data=event)), event
     assert is_refused(outcome(regions, [None, 1], fn_index=names["show_again"]))

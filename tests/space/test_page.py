@@ -1,4 +1,4 @@
-"""The page: tabs for what there is, mistakes in words, and a journey in a browser."""
+"""The page: its tabs, error messages, and a journey in a browser."""
 
 import json
 import re
@@ -105,7 +105,7 @@ FLAGS = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --win
 
 
 class Browser:
-    """A page in Chromium, whose elements are named by selectors of CSS."""
+    """A page in Chromium, whose elements are selected by CSS."""
 
     def __init__(self, driver) -> None:
         self.driver = driver
@@ -120,7 +120,7 @@ class Browser:
         return self.find(selector)[0].is_displayed()
 
     def wait(self, condition):
-        """Waits for what the page shows, whose elements may not be there yet, or be replaced meanwhile."""
+        """Waits for text of the page, whose elements may not exist yet, or may be replaced meanwhile."""
         from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.support.ui import WebDriverWait
 
@@ -128,7 +128,7 @@ class Browser:
         return WebDriverWait(self.driver, 120, ignored_exceptions=ignored).until(lambda _: condition())
 
     def hosts(self) -> set[str]:
-        """Returns where the page has loaded anything from."""
+        """Returns the hosts from which the page has loaded anything."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
         urls = [params["request"]["url"] for params in sent]
@@ -152,7 +152,7 @@ def browser():
 
 @pytest.fixture
 def serve(folders):
-    """Starts `hf-ngsan app` and returns the URL that it prints; ends it by Ctrl-C."""
+    """Starts `hf-ngsan app`, yields the URL that it prints, and ends it with Ctrl-C."""
     processes = []
 
     def start(*arguments: object) -> str:
@@ -175,7 +175,7 @@ def test_a_photograph_is_captioned_as_it_is_uploaded_and_searched_for(browser, s
     best, photo = "#captions .caption.best", folders / "photos" / "photo0.png"
     browser.driver.get(serve("--model", folders / "pixels", "--index", index))
     wait(lambda: find("#caption"))
-    assert shows(".examples img") and shows("#sample .caption.best")  # where captions will be
+    assert shows(".examples img") and shows("#sample .caption.best")  # where captions will appear
     assert not find("#captions .caption") and not find("#hits img")
 
     find("#photo input[type=file]")[0].send_keys(str(photo))
@@ -214,7 +214,7 @@ def test_a_region_is_dragged_and_its_weights_change(browser, serve, folders):
     from selenium.webdriver.common.keys import Keys
 
     browser.driver.get(serve("--model", folders / "regions", "--data", SCENES))
-    region = browser.wait(lambda: browser.find(".drawing .region"))[-1]  # the one on top
+    region = browser.wait(lambda: browser.find(".drawing .region"))[-1]  # the topmost region
     box = region.find_element("css selector", ".box")
     name = region.find_element("css selector", "title").get_attribute("textContent")
     before = browser.text(".weights")

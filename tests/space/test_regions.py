@@ -1,4 +1,4 @@
-"""Regions that are moved: boxes stay in the image, and weights and captions are those of the new places."""
+"""Regions that are moved: boxes stay in the image, and weights and captions are updated."""
 
 import numpy as np
 import pytest

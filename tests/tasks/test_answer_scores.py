@@ -1,4 +1,4 @@
-"""Binary cross-entropy of answers, against a loop, and its numbers for any cutting of the batch."""
+"""Binary cross-entropy of answers, against a loop, and its independence of how the batch is split."""
 
 import math
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Confidence in captions: the regression and its scores against slow references, and calibrated captioners in use."""
+"""Confidence in captions: the regression and its scores against slow references, and use of calibrated captioners."""
 
 import base64
 import dataclasses
@@ -62,7 +62,7 @@ def test_the_area_under_the_curve_counts_pairs(rows):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A captioner, twice, and photographs, half with its captions; the first shares its dual encoder's vision."""
+    """Two captioners, and photographs, half with captions of the first, which shares its dual encoder's vision."""
     folder = tmp_path_factory.mktemp("confidence")
     captioner = pixel_captioner()
     captioner.generation_config.max_new_tokens = 5

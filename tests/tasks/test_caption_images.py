@@ -1,4 +1,4 @@
-"""Captions of images as they come, from files and from rows of a dataset, and the figures of their attention."""
+"""Captions of images from files and from rows of a dataset, and figures of their attention."""
 
 import pytest
 import torch

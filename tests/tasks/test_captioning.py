@@ -15,12 +15,12 @@ from ..training.test_loop import same_weights, scores
 from .tiny import tiny_sections
 
 DATA = {"spec": "scenes:size=16,validation=4,seed=3"}
-"""Two updates an epoch."""
+"""Two updates per epoch."""
 SELF_CRITICAL = {"epochs": 2, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 10}
 
 
 class KilledError(BaseException):
-    """Passes every `except Exception`, as the end of a process would."""
+    """No `except Exception` catches it, like the end of a process."""
 
 
 def staged_config(folder, stage="auto", model=(), training=(), self_critical=()) -> CaptioningConfig:
@@ -168,7 +168,7 @@ def distilling(folder, student, teachers, **drawn) -> CaptioningConfig:
 
 @pytest.fixture
 def photographs(tmp_path):
-    """The spec of images without captions."""
+    """The dataset string of images without captions."""
     images = load_rows("scenes:size=16,seed=8", "train").remove_columns("captions")
     DatasetDict(train=images).save_to_disk(str(tmp_path / "images"))
     return f"features:{tmp_path / 'images'}"

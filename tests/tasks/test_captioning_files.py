@@ -1,4 +1,4 @@
-"""Captions of files by graphs: what cannot be read is told in its place, and scores are means of log-probabilities."""
+"""Captions of files by ONNX graphs: unreadable files are reported in order; scores are mean log-probabilities."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ LOG_PROBABILITIES = LOGITS - np.log(np.exp(LOGITS).sum(-1, keepdims=True))
 
 
 class Graphs:
-    """Says "red ball" of every image, with the same probabilities."""
+    """Captions every image as "red ball", with the same probabilities."""
 
     settings = {"image": {"height": 8, "width": 8}}
     decoding = {"eos_token_ids": [2]}

@@ -17,7 +17,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def captioner(rows):
-    """Large random weights: a captioner that says something else about every image."""
+    """Large random weights: a captioner with a different caption for every image."""
     torch.manual_seed(0)
     config = tiny_training_config("unused", model={"initializer_range": 1.0})
     captions = [caption for row in rows["captions"] for caption in row]

@@ -1,4 +1,4 @@
-"""Runs of captioners of transformers: resumed, accumulated, frozen in part, with adapters, rewarded by CLIPScore."""
+"""Runs of captioners of transformers: resumed, accumulated, partly frozen, with adapters, rewarded by CLIPScore."""
 
 from pathlib import Path
 

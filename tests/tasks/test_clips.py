@@ -1,4 +1,4 @@
-"""Captioners of clips: from video files to features and captions, the same in a batch, padded and alone."""
+"""Captioners of clips: from video files to features and captions, equal in a batch, padded and alone."""
 
 import json
 
@@ -26,7 +26,7 @@ FRAMES = {"kind": "frames", "backbone_config": BACKBONE, "grid_size": [2, 2]}
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory):
-    """A folder of videos of moving scenes, with captions, and one that is broken."""
+    """A folder of videos of moving scenes with captions; one video is broken."""
     folder = tmp_path_factory.mktemp("clips")
     lines = ["file_name,caption"]
     for number, suffix in enumerate(("mp4", "webm", "gif", "mp4", "mov", "mp4")):
@@ -39,7 +39,7 @@ def clips(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A training run on moving scenes, with the vision encoder in it."""
+    """A training run on moving scenes that includes the vision encoder."""
     folder = tmp_path_factory.mktemp("runs") / "clips"
     model = {**MODEL, "geometric_bias": [], "temporal_positions": True, "vision_config": {**FRAMES, "frozen": False}}
     del model["geometry_hidden_size"]
@@ -116,7 +116,7 @@ def test_the_command_captions_files_folders_and_datasets(run, clips, tmp_path, c
 
 
 def test_features_of_frames_are_captioned_as_the_clips_they_come_from(clips, tmp_path):
-    """Extraction of clips, a captioner of these features, and the same with the vision encoder attached."""
+    """Features of clips, a captioner of these features, and the same captioner with the vision encoder attached."""
     vision = tiny_vision(kind="frames")
     vision.save_pretrained(tmp_path / "vision")
     processor = tiny_processor(num_frames=3)

@@ -1,4 +1,4 @@
-"""Every config in examples/configs is complete, explained, and builds the model it is named after."""
+"""Every config in examples/configs is complete, explained, and builds the model of its name."""
 
 import dataclasses
 import functools

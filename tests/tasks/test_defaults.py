@@ -1,4 +1,4 @@
-"""A change of a default is a change of trainings, scores and models: `defaults.yaml` has all that decide results."""
+"""Changed defaults change training, scores and models: `defaults.yaml` has all defaults that affect results."""
 
 import dataclasses
 import inspect

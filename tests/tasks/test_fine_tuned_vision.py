@@ -1,4 +1,4 @@
-"""`model.init_from` with a vision encoder: which weights and preprocessing it trains further, and which are new."""
+"""`model.init_from` with a vision encoder: which weights and preprocessing are kept, and which are new."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ WIDTHS = {"first": 8, "second": 8, "wider": 16}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Backbones, and captioners whose weights are those of no source any more: blind, seeing, with its own backbone."""
+    """Backbones, and captioners with other weights than all sources: of features, of pixels, with a backbone."""
     folder = tmp_path_factory.mktemp("fine_tuned")
     for seed, (name, width) in enumerate(WIDTHS.items()):
         torch.manual_seed(seed)
@@ -87,7 +87,7 @@ def test_the_same_backbone_keeps_its_trained_weights_and_its_preprocessing(folde
     assert same_vision(model.model.vision, before.model.vision)
     assert all(parameter.requires_grad for parameter in model.model.vision.parameters())
     assert list(processor.image_processor.image_mean) == [0.1, 0.2, 0.3]
-    assert model.config.vision_config.grid_size == [2, 2]  # as it was
+    assert model.config.vision_config.grid_size == [2, 2]  # unchanged
 
 
 @each_row("name", ["seeing", "light"])
@@ -99,7 +99,7 @@ def test_a_backbone_can_be_left_out_or_not_of_what_is_saved(folder, tmp_path, na
         assert "MISSING" not in caplog.text
         save_model(model, processor, tmp_path / str(is_kept))
         saved = load_file(tmp_path / str(is_kept) / "model.safetensors")
-        is_changed = (name, source) == ("seeing", "first")  # whose weights are no longer those of the source
+        is_changed = (name, source) == ("seeing", "first")  # whose weights differ from those of the source
         assert any("vision" in weight for weight in saved) == (is_kept or is_changed)
         loaded, _ = load_captioner(tmp_path / str(is_kept))
         assert same_vision(loaded.model.vision, model.model.vision)
@@ -108,7 +108,7 @@ def test_a_backbone_can_be_left_out_or_not_of_what_is_saved(folder, tmp_path, na
 
 
 def test_a_vision_encoder_is_attached_to_a_captioner_of_its_features_alone(folder):
-    """The captioner does not know the origin of its features, so only their dimension is compared."""
+    """The provenance of the captioner's features is unknown, so only their dimension is compared."""
     for name, backbone, options, named in (
         ("seeing", "first", {}, "already"),
         ("blind", "first", {"leave_out_backbone": True}, "local folder"),

@@ -1,4 +1,4 @@
-"""Fine-tuning on photographs of one's own: words that are new, and images that a frozen backbone encodes once."""
+"""Fine-tuning on users' photographs: new words, and images that a frozen backbone encodes once."""
 
 from functools import partial
 
@@ -95,7 +95,7 @@ def photo_of_a_kind(seed: int) -> Image.Image:
 
 @pytest.fixture
 def fine_tuning(tmp_path, captioner):
-    """Makes training configs with 24 photographs, whose captions have two words that the captioner does not know."""
+    """Makes training configs with 24 photographs, whose captions have two words that are new to the captioner."""
     photos = tmp_path / "photos"
     photos.mkdir()
     for place in range(24):

@@ -1,4 +1,4 @@
-"""Objectives for captioners of transformers: their own losses, their own probabilities, and one encoding of images."""
+"""Objectives for captioners of transformers: their losses, their probabilities, and one encoding per image."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def gradients(objective, inputs) -> list[torch.Tensor]:
 
 
 def own_loss(guest, visual, labels) -> torch.Tensor:
-    """The model's own loss, of images that are given once for each caption."""
+    """The model's loss, with each image repeated for each of its captions."""
     inputs = guest.with_captions(visual, labels)
     if "pixel_values" in inputs:
         inputs["pixel_values"] = inputs["pixel_values"].repeat_interleave(len(labels) // 2, dim=0)

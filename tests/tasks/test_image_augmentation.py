@@ -1,4 +1,4 @@
-"""Augmented images: what becomes of pixels, boxes and captions, and that an epoch can be repeated."""
+"""Augmented images: their pixels, boxes and captions, and repeatable epochs."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""A language model is trained alone, scored by perplexity, and taken over by a captioner that is trained then."""
+"""A language model is trained, scored by perplexity, and used by a captioner that is trained afterwards."""
 
 import itertools
 import json
@@ -46,7 +46,7 @@ def trained(tmp_path_factory):
 
 @each_row("attention", ["causal", "bidirectional"])
 def test_perplexity_is_that_of_every_word_given_those_before_it(attention):
-    """The release's text encoder must not see the word that it is to predict."""
+    """The release's text encoder must not read the word that it predicts."""
     rows = load_rows(DATA["spec"], "validation").select(range(3))
     captions = [caption for texts in rows["captions"] for caption in texts]
     config = LanguageModelingConfig.from_dict(
@@ -87,7 +87,7 @@ def test_a_captioner_takes_the_language_model_and_its_vocabulary(stage, trained,
 
 @pytest.fixture
 def text_encoder(tmp_path) -> str:
-    """A folder as transformers loads it: a BERT and a tokenizer of word pieces."""
+    """A folder that transformers can load: a BERT and a tokenizer of word pieces."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "circle", "##s", "t", "##h", "##e", "##r", "##i", "##n", "##g"]
     pieces += list("abcdefghijklmnopqrsuvwxyz")[1:] + [f"##{letter}" for letter in "abcdfjklmopqtuvwxyz"]
     backend = Tokenizer(

@@ -1,4 +1,4 @@
-"""Captioners of other languages and units: trained, evaluated and rewarded on the words of the language."""
+"""Captioners of other languages and tokens: trained, evaluated and rewarded on the words of the language."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_captions_in_another_language_are_refused_by_a_trained_captioner(tmp_pat
 
 
 def test_references_as_predictions_are_perfect_in_chinese(tmp_path):
-    """BLEU and the scores of relations, from Chinese text to Chinese text."""
+    """BLEU and the scores of relations, for Chinese captions and references."""
     rows = load_data("scenes:size=60,language=zh", "test")
     first = [texts[0] for texts in rows["captions"]]
     answers = iter([text for texts in rows["captions"] for text in texts])
@@ -101,7 +101,7 @@ def test_a_self_critical_stage_rewards_the_words_of_subwords(tmp_path):
 
 @pytest.mark.slow
 def test_german_sentences_train_a_language_model(tmp_path):
-    """Those of Multi30k where they are at hand."""
+    """Sentences of Multi30k, if they are available."""
     place = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", "multi30k")
     if not place.is_dir():
         place = tmp_path
@@ -116,7 +116,7 @@ def test_german_sentences_train_a_language_model(tmp_path):
 
 
 def test_scores_of_real_german_captions_are_those_of_sacrebleu():
-    """Captions of Multi30k, each against the next image's, so that n-grams match and do not."""
+    """Captions of Multi30k, each compared with that of the next image, so that some n-grams match."""
     folder = os.environ.get("HF_NGSAN_TEST_DATA")
     if folder is None:
         pytest.skip("HF_NGSAN_TEST_DATA names no folder with Multi30k")

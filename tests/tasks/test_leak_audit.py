@@ -1,4 +1,4 @@
-"""The audit holds of every model that writes words, tells the leak of RSTNet as released, and finds those put in."""
+"""The audit passes for every model that generates text, and finds the leak of RSTNet's release and added leaks."""
 
 import pytest
 import torch
@@ -76,7 +76,7 @@ def spoil_words(model):
 
 
 def spoil_source(model):
-    """Lets the decoder see padding of the source."""
+    """Lets the decoder attend to padding of the source."""
     model.model.encoder.register_forward_hook(lambda module, inputs, output: add(output, output[0].mean(1)[:, None]))
 
 

@@ -1,4 +1,4 @@
-"""Training from pixels: what a captioner with a vision encoder reads, which weights move, and how fast."""
+"""Training from pixels: the inputs of a captioner with a vision encoder, its trained weights and learning rates."""
 
 import json
 from dataclasses import replace
@@ -60,7 +60,7 @@ def test_the_vision_part_is_trained_and_saved(trained):
     moved = {
         name: not torch.equal(after[name], value)
         for name, value in before.state_dict().items()
-        # A batch normalization is blind to a bias before it.
+        # A batch normalization removes a bias before it.
         if name.startswith("model.vision") and name in after and not name.endswith("convolution.bias")
     }
     assert moved
@@ -92,7 +92,7 @@ def test_a_frozen_backbone_stays_as_it_was(tmp_path):
     assert optimized == {parameter for name, parameter in model.named_parameters() if ".vision." not in name}
     statistics = {name: value for name, value in model.state_dict().items() if name.endswith("running_mean")}
     assert statistics
-    assert not any(value.any() for value in statistics.values())  # those of a new net: no batch moved them
+    assert not any(value.any() for value in statistics.values())  # the initial values: no batch has changed them
 
 
 def test_the_vision_part_has_a_learning_rate_of_its_own(tmp_path):
@@ -130,7 +130,7 @@ PREPROCESSING = {"image_mean": (0.4, 0.5, 0.6), "image_std": (1.0, 1.0, 1.0), "d
 
 @pytest.fixture
 def named(tmp_path):
-    """A vision encoder with a backbone that is trained on 40 x 24 images in blue, green, red."""
+    """A vision encoder whose backbone is trained on 40 x 24 images in the order blue, green, red."""
     vision = VisionModel(new_captioner(pixel_config(tmp_path), ["word"])[0].config.vision_config)
     vision.backbone.save_pretrained(tmp_path / "backbone")
     settings = {"size": {"height": 40, "width": 24}, **PREPROCESSING}

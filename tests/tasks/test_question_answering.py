@@ -1,4 +1,4 @@
-"""Training and evaluating a model that answers questions: words, answers, soft targets, scores, what is refused."""
+"""Training and evaluating a model that answers questions: words, answers, soft targets, scores, errors."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Training and evaluating a dual encoder: stages, resuming, scores, and what is refused."""
+"""Training and evaluating a dual encoder: stages, resuming, scores, and errors."""
 
 import json
 

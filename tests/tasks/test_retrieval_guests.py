@@ -1,4 +1,4 @@
-"""Training of dual encoders of transformers: their own losses, large batches in parts, runs that are resumed."""
+"""Training of dual encoders of transformers: their losses, large batches in parts, resumed runs."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_the_loss_and_its_gradient_are_the_models_own(name):
 
 @each_row("name", ["clip", "align"])
 def test_texts_of_one_image_are_not_negatives_of_each_other(name):
-    """Against a loop over pairs, each with the others of its own image left out."""
+    """Compares with a loop over pairs, each without the other captions of its image."""
     encoder = tiny_encoder(name)
     cosines = torch.randn(2, 5, generator=torch.Generator().manual_seed(1)) / 3
     is_own = torch.tensor([[True, True, False, False, False], [False, False, True, True, True]])

@@ -1,4 +1,4 @@
-"""Training on streamed images: what is trained on, and kill -9 in the middle of an epoch, on one process or two."""
+"""Training on streamed images: the trained images, and kill -9 within an epoch, on one process or two."""
 
 from hf_ngsan.data import load_data, shuffle_buffer_of
 from hf_ngsan.tasks import train

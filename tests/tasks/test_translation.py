@@ -1,4 +1,4 @@
-"""A translator is trained on files, scored, averaged over checkpoints and asked for translations."""
+"""A translator is trained on files, scored, averaged over checkpoints, and translates sentences."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def config_of(sections: dict) -> TranslationConfig:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of a run beside its text, and its result."""
+    """The folder of a run, with its text files, and its result."""
     folder = tmp_path_factory.mktemp("translation")
     return folder, train(config_of(tiny_sections(folder, epochs=14, keep_checkpoints=3)))
 

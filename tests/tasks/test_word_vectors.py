@@ -1,4 +1,4 @@
-"""Word vectors of files as they are published, in a new model, and files that cannot be used."""
+"""Published files of word vectors in a new model, and invalid files."""
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ def test_word_vectors_of_a_file(tmp_path):
     ["zebra 1 1\nblue 1 2\nred name@domain.com 3 4\n. . . 5 6\n", "2 2\nblue 1 2 \nzebra 3 4 \n", "blue 1 2\r\n"],
 )
 def test_word_vectors_as_they_are_published(tmp_path, contents):
-    """Words with blanks, and blanks behind the last number."""
+    """Words with spaces, and spaces after the last number."""
     path = tmp_path / "vectors.txt"
     path.write_bytes(contents.encode())
     found = read_word_vectors(str(path), None, ["red", "blue", "."])

@@ -1,4 +1,4 @@
-"""A config of a captioner so small that an epoch takes a fraction of a second."""
+"""A config of a captioner that is small enough for an epoch in a fraction of a second."""
 
 from pathlib import Path
 

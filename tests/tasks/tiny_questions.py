@@ -1,4 +1,4 @@
-"""Questions about tiny images, and a training config so small that an epoch takes a fraction of a second."""
+"""Questions about tiny images, and a training config with epochs of a fraction of a second."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ COLUMNS = Features(
 
 
 def row(number: int) -> dict:
-    """A question about how many regions there are, or of which kind the first is."""
+    """A question about the number of regions, or about the kind of the first region."""
     generator = np.random.default_rng(number)
     regions = 1 + number % 3
     kinds = generator.integers(0, 2, regions)
@@ -49,7 +49,7 @@ def row(number: int) -> dict:
 
 
 def save_questions(folder: Path) -> str:
-    """Writes 24 training, 6 validation and 6 test questions; returns their spec."""
+    """Writes 24 training, 6 validation and 6 test questions; returns their dataset string."""
     numbers = {"train": range(24), "validation": range(24, 30), "test": range(30, 36)}
     parts = {name: Dataset.from_list([row(one) for one in of], features=COLUMNS) for name, of in numbers.items()}
     DatasetDict(parts).save_to_disk(str(folder))

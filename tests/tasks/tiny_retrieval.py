@@ -1,4 +1,4 @@
-"""A training config of a dual encoder so small that an epoch takes a fraction of a second."""
+"""A training config of a dual encoder with epochs of a fraction of a second."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Parallel text of a tiny language, and a config of a translator so small that an epoch takes no time."""
+"""Parallel text of a tiny language, and a config of a translator with very short epochs."""
 
 from itertools import product
 from pathlib import Path
@@ -10,7 +10,7 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 
 
 def write_pairs(folder: Path) -> str:
-    """Writes 36 sentences as the splits train, val and test; returns the spec."""
+    """Writes 36 sentences as the splits train, val and test; returns the dataset string."""
     pairs = []
     for subject, verb, place in product(SUBJECTS, VERBS, PLACES):
         pairs.append((f"{subject} {verb} {place}.", f"{SUBJECTS[subject]} {VERBS[verb]} {PLACES[place]}."))

@@ -31,7 +31,7 @@ def test_loading_starts_in_the_middle_and_in_other_processes():
 
 
 class Rows(list):
-    """Rows of which one cannot be read."""
+    """Rows; one of them cannot be read."""
 
     def __getitem__(self, index):
         if index == 2:

@@ -1,4 +1,4 @@
-"""A run that dies at any file operation and is resumed ends as one that did not."""
+"""A run that is killed at any file operation and resumed ends like an uninterrupted one."""
 
 import os
 import shutil
@@ -15,11 +15,11 @@ OPERATIONS = [(os, "open"), (os, "replace"), (os, "rename"), (shutil, "rmtree")]
 
 
 class KilledError(BaseException):
-    """Passes every `except Exception`, as the end of a process would."""
+    """No `except Exception` catches it, like the end of a process."""
 
 
 class Reaper:
-    """Counts file operations in a folder and dies at a chosen one, before or after it is done."""
+    """Counts file operations in a folder and stops at a chosen one, before or after it."""
 
     def __init__(self, monkeypatch, folder, fatal=None, after=False):
         self.folder, self.fatal, self.after = str(folder), fatal, after
@@ -52,7 +52,7 @@ def straight(tmp_path_factory):
     return folder, result, reaper.count
 
 
-@pytest.mark.parametrize(("moment", "after"), [(0.5, False), (0.9, True)])  # every one in test_dying.py
+@pytest.mark.parametrize(("moment", "after"), [(0.5, False), (0.9, True)])  # test_dying.py tests every operation
 def test_a_run_that_dies_while_writing_ends_the_same_once_resumed(tmp_path, straight, moment, after):
     straight_folder, straight_result, num_operations = straight
     folder = tmp_path / "run"

@@ -1,4 +1,4 @@
-"""The gradient of a batch, of every objective: whole, in parts, and divided among processes."""
+"""The gradient of a batch, for every objective: complete, in parts, and divided among processes."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ ONE_STEP = {
     "epochs": 1, "batch_size": 24, "learning_rate": 1e6, "adam_epsilon": 1e6, "schedule": "constant",
     "warmup_epochs": 0, "weight_decay": 0.0, "tracker": None, "num_threads": 1,
 }  # fmt: skip
-"""Of Adam's first update, lr * g / (|g| + epsilon), nothing is left but the gradient g."""
+"""Adam's first update is lr * g / (|g| + epsilon); with this epsilon it is proportional to the gradient g."""
 ROWS = {"spec": "scenes:size=24,seed=3", "limit": 24, "validation_split": None}
 
 
@@ -61,7 +61,7 @@ def translation(folder: Path) -> dict:
 
 
 def guest(folder: Path, name: str, **critical) -> dict:
-    """A captioner of transformers, whose weights are far from those of a trained one: its gradients are large."""
+    """A captioner of transformers whose weights are not trained: its gradients are large."""
     model, processor = tiny_guest(name)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -80,7 +80,7 @@ def guest(folder: Path, name: str, **critical) -> dict:
 
 
 def taught(folder: Path) -> dict:
-    """A captioner that also learns from a trained one, with the same words."""
+    """A captioner that is also distilled from a trained one with the same words."""
     return captioning(folder, training={"teachers": [trained_captioner(folder / "teacher")]})
 
 
@@ -117,7 +117,7 @@ def gradient(folder: Path, base: Path) -> dict[str, torch.Tensor]:
 
 
 class Whole(NamedTuple):
-    """What a batch in one piece gives; `base` is the folder of a run that learns nothing."""
+    """The result of an undivided batch; `base` is the folder of a run that learns nothing."""
 
     config: Path
     base: Path
@@ -159,7 +159,7 @@ def test_parts_of_a_batch_have_the_gradient_of_the_whole(name, tmp_path):
 
 @pytest.fixture(scope="module")
 def divided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
-    """The whole batches, each of which two processes have also trained on, all in one start of them."""
+    """The complete batches; two processes, started once, have also trained on all of them."""
     place = tmp_path_factory.mktemp("divided")
     wholes = {}
     for number, name in enumerate(OBJECTIVES):

@@ -83,7 +83,7 @@ def test_a_score_that_is_no_number_is_never_the_best(tmp_path):
 
 
 def test_a_run_that_ends_without_a_score_has_diverged(tmp_path, monkeypatch):
-    """The best model before is kept; resuming what is finished says so again."""
+    """The earlier best model is kept; resuming a finished run reports it again."""
     scores = iter([0.5, math.nan])
     monkeypatch.setattr(CaptioningTask, "evaluate", lambda *_: {"cider_d": next(scores)})
     config = tiny_training_config(tmp_path / "run")
@@ -157,7 +157,7 @@ def test_frozen_parts_stay_frozen_whatever_a_task_does(tmp_path):
 
 
 def test_the_start_of_a_stage_is_the_best_model_of_this_training(tmp_path):
-    """It is kept when the run resumes, as `best` may be of the next stage; that of an earlier run is not."""
+    """It is kept when the run resumes, as `best` may belong to the next stage; that of an earlier run is not."""
     loop = make_loop(tiny_training_config(tmp_path))
     (tmp_path / "last").mkdir()
     for losses, weights, expected in (([2.0, 1.0], "a", "a"), ([2.0, 1.0], "b", "a"), ([2.0, 1.5], "c", "c")):

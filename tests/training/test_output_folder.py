@@ -1,4 +1,4 @@
-"""The folder of a run: nothing of the user's is deleted, and one run at a time writes it."""
+"""The folder of a run: no file of the user is deleted, and only one run at a time writes it."""
 
 import json
 import shutil

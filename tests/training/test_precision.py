@@ -1,4 +1,4 @@
-"""Captions are drawn in the precision of training, and scores are those of the saved model."""
+"""Captions are sampled in the precision of training, and scores are those of the saved model."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from tests.tasks.tiny import tiny_training_config
 
 @pytest.fixture(autouse=True)
 def clean_state():
-    """Accelerate has one precision for a process, and other tests train with another."""
+    """Accelerate has one precision per process, and other tests train with another one."""
     for number in range(2):
         for state in (AcceleratorState, GradientState, PartialState):
             state._reset_state()

@@ -1,4 +1,4 @@
-"""The rows that a run sets aside."""
+"""The validation rows that a run separates."""
 
 from types import SimpleNamespace
 

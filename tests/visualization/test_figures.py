@@ -1,4 +1,4 @@
-"""Figures: their content, files that are whole or absent, and errors without matplotlib."""
+"""Figures: their content, complete or absent files, and errors without matplotlib."""
 
 import sys
 

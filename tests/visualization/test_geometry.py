@@ -1,4 +1,4 @@
-"""Geometric weights against eq. 8, 9 and 11 of Guo et al. 2020 written out, and the figures made of them."""
+"""Geometric weights against eq. 8, 9 and 11 of Guo et al. 2020, and the figures of them."""
 
 import math
 
@@ -13,7 +13,7 @@ GEOMETRY = [(0.5, 1.5, 2.0, 0.5), (3.0, 0.1, 1.0, 1.0), (0.0, 2.0, 0.3, 3.0), (-
 
 
 def slow_weights(model, features, layer):
-    """ReLU(w_g . ReLU(FC(f))) for each head, with the numbers of the model's state dict."""
+    """ReLU(w_g . ReLU(FC(f))) for each head, with the values of the model's state dict."""
     weights = {name: tensor.tolist() for name, tensor in model.state_dict().items()}
     embedding = "model.encoder.geometry_embedding.projection"
     projection = f"model.encoder.layers.{layer}.geometric_bias.content_proj"

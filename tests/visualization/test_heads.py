@@ -1,4 +1,4 @@
-"""Heads of a dual encoder: their shares add up to the similarity, whichever side has heads."""
+"""Heads of a dual encoder: their contributions sum to the similarity, with heads on either side."""
 
 import numpy as np
 import pytest

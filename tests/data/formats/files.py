@@ -1,4 +1,4 @@
-"""Small files in every format of features, all with the same numbers where the formats can hold them."""
+"""Small files in every format of features, with the same numbers if the format can store them."""
 
 import base64
 from pathlib import Path
@@ -20,7 +20,7 @@ def features_of(image_id: int) -> np.ndarray:
 
 
 def boxes_of(image_id: int) -> np.ndarray:
-    """Corners in pixels; the first box is the whole image."""
+    """Corners in pixels; the first box is the complete image."""
     draw = np.random.default_rng([image_id, 1])
     sides = np.tile(SIZES[image_id], 2)
     corners = np.sort(draw.uniform(0, 1, (REGIONS[image_id], 2, 2)), axis=1).reshape(-1, 4)
@@ -38,7 +38,7 @@ def frames_of(video: str) -> np.ndarray:
 
 
 def tsv_line(image_id: int, /, **changes: object) -> bytes:
-    """A line of bottom-up attention, in which fields or arrays may be others."""
+    """A line of bottom-up attention; the arguments replace fields or arrays."""
     width, height = SIZES[image_id]
     fields = {
         "image_id": image_id,

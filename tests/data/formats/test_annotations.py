@@ -1,4 +1,4 @@
-"""Captions, splits and sizes are joined with features by image id, and what does not fit is listed."""
+"""Captions, splits and sizes are joined with features by image id; unmatched ones are listed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Boxes in pixels or shares arrive as the contract has them, or are refused."""
+"""Boxes in pixels or relative coordinates follow the contract after conversion, or are errors."""
 
 import numpy as np
 

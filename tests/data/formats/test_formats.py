@@ -1,4 +1,4 @@
-"""Every format: its numbers arrive, it is recognised, and what is wrong with a file is told with file and record."""
+"""Every format is recognised and read correctly; errors name the file, the record and the problem."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The files in the layouts of the public releases, intact and broken, where HF_NGSAN_TEST_DATA names their folder."""
+"""Intact and broken files in the layouts of public releases, from the folder HF_NGSAN_TEST_DATA."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ EXPECTED = json.loads((FOLDER / "expected.json").read_text()) if HAS_FILES else 
 FEATURES = ("bottom_up_tsv", "cocobu", "m2_hdf5", "grid_hdf5", "grid_pth", "vqa_npz", "vatex_i3d")
 BROKEN = json.loads((FOLDER / "broken" / "manifest.json").read_text()) if HAS_FILES else []
 INCOMPLETE = "m2_missing_id.hdf5"
-"""What is wrong with it only a list of images can tell."""
+"""Only a list of images shows what is wrong with it."""
 BROKEN_FEATURES = [entry for entry in BROKEN if entry["format"] in FEATURES and entry["file"] != INCOMPLETE]
 
 

@@ -1,4 +1,4 @@
-"""Tiny datasets of images, in the shapes in which people hold theirs."""
+"""Tiny datasets of images, in the layouts that people use."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ CAPTIONS = [["a cat", "one cat"], ["a dog", "one dog"], ["a cow", "one cow"]]
 
 
 def picture(index: int) -> PillowImage.Image:
-    """A picture of one colour, which tells its index."""
+    """A picture of one colour, which encodes its index."""
     return PillowImage.new("RGB", (20 + index, 10), (index * 40, 0, 0))
 
 
@@ -27,7 +27,7 @@ def picture_bytes(index: int) -> bytes:
 
 
 def table(columns: dict[str, list], image: str = "image", **features) -> Dataset:
-    """A dataset whose column `image` holds the pictures of these indices."""
+    """A dataset whose column `image` contains the pictures of these indices."""
     columns = {**columns, image: [{"bytes": picture_bytes(index), "path": None} for index in columns[image]]}
     return Dataset.from_dict(columns).cast_column(image, Image())
 
@@ -37,7 +37,7 @@ def lists() -> Dataset:
 
 
 def one_row_a_caption(**more: list) -> Dataset:
-    """Two captions of each picture; those of the first stand at both ends."""
+    """Two captions of each picture; those of the first picture are at both ends."""
     indices, texts = [0, 1, 1, 2, 2, 0], ["a cat", "a dog", "one dog", "a cow", "one cow", "one cat"]
     columns = {name: [values[i] for i in indices] for name, values in more.items()}
     return table({"image": indices, "caption": texts, **columns})
@@ -76,7 +76,7 @@ def parquet_folder(folder: Path) -> Path:
 
 
 def encoded_without_description(dataset: Dataset) -> Dataset:
-    """The same without the word that its column holds images, as other programs than `datasets` write Parquet."""
+    """The same without the types of images, as programs other than `datasets` write Parquet."""
     plain = {"image": {"bytes": Value("binary"), "path": Value("string")}, "captions": List(Value("string"))}
     return Dataset.from_list(dataset.cast_column("image", Image(decode=False)).to_list(), features=Features(plain))
 

@@ -1,4 +1,4 @@
-"""Images of datasets are decoded as the datasets library would, but for what a stranger may have put there."""
+"""Images of datasets are decoded as by the datasets library, but safely for untrusted files."""
 
 import io
 import subprocess
@@ -51,7 +51,7 @@ def test_images_beside_features_are_decoded_so_too(tmp_path, monkeypatch):
         for index, content in enumerate((encoded(photo()), eps.getvalue()))
     ]
     DatasetDict(train=Dataset.from_list(rows, features=caption_features(4, image=True))).save_to_disk(tmp_path)
-    for _ in range(2):  # checked, and known as checked
+    for _ in range(2):  # checked, and marked as checked
         loaded = load_data(f"features:{tmp_path}", "train")
         assert loaded[0]["image"].size == photo().size
         assert loaded.select([0]).select_columns(["image", "image_id"])[0]["image"].size == photo().size

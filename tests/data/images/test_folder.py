@@ -1,4 +1,4 @@
-"""Folders of photographs: no photograph is lost because of its name, and captions may lie beside them."""
+"""Folders of photographs: no photograph is lost because of its name, and captions may be in text files."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ NAMES = [
 
 
 def write(folder: Path, *names: str, **texts: str) -> Path:
-    """Pictures whose widths tell their places among the names, and text files."""
+    """Pictures whose widths encode their position among the names, and text files."""
     for place, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(picture_bytes(place))
@@ -202,7 +202,7 @@ def test_a_card_says_the_splits(tmp_path):
 
 
 def test_captions_of_other_tables_are_read_as_they_are(tmp_path, cache):
-    """A CSV file does not say which of its values are text."""
+    """CSV files do not mark which values are text."""
     (tmp_path / ".photos").mkdir()
     texts = ["None", "NA", "nan"]
     for number in range(3):

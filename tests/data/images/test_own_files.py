@@ -1,4 +1,4 @@
-"""A dataset from elsewhere makes the package open its own files, and nothing else."""
+"""An untrusted dataset can open only its own files."""
 
 import contextlib
 import functools
@@ -26,7 +26,7 @@ STRUCT = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 @pytest.fixture
 def outside(tmp_path):
-    """A folder of images beside that of the dataset, also behind HTTP, and the requests for them."""
+    """A folder of images next to that of the dataset, also served over HTTP, and the requests for them."""
     requests = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):

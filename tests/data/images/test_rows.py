@@ -82,7 +82,7 @@ def test_every_shape_gives_the_same_rows(tmp_path, shape):
     [{"image_id": [7, 5, 3_767_841_911]}, {"img_id": ["7", "005", "3767841911"]}, {"cocoid": [7.0, 5.0, 3767841911.0]}],
 )
 def test_an_id_tells_the_rows_of_an_image_and_is_its_number(tmp_path, column):
-    """The two last pictures are the same, and nevertheless two images."""
+    """The last two pictures are equal, but they are two images."""
     dataset = one_row_a_caption(**column).cast_column("image", Image(decode=False))
     data = [{"bytes": picture_bytes(min(index, 1)), "path": None} for index in (0, 1, 1, 2, 2, 0)]
     dataset = dataset.remove_columns("image").add_column("image", data).cast_column("image", Image())
@@ -152,7 +152,7 @@ def test_images_as_paths_or_bytes(tmp_path, as_bytes):
     values = [picture_bytes(index) if as_bytes else f"{index}.png" for index in range(3)]
     file = write_parquet(Dataset.from_dict({"where": values, "captions": CAPTIONS}), tmp_path / "mine.parquet")
     check_rows(load_data(f"images:{file},image=where", "train"))
-    if as_bytes:  # a column that is named as images are is found
+    if as_bytes:  # a column with a usual name of images is found
         named = Dataset.from_dict({"JPG": values, "captions": CAPTIONS})
         check_rows(load_data(f"images:{write_parquet(named, tmp_path / 'named.parquet')}", "train"))
 

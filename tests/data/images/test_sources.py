@@ -67,7 +67,7 @@ def test_what_cannot_be_read_without_loss_is_named(tmp_path):
             (folder / "more" / "metadata.csv").write_text("file_name,text\n../1.png,a\n")
         with fails_naming(folder, "metadata"):
             load_data(f"images:{folder}", "train")
-    for place, named in (("", "sub\\\\1.png"), ("sub", "1.png")):  # as Windows writes paths, and once more
+    for place, named in (("", "sub\\\\1.png"), ("sub", "1.png")):  # a Windows path, and again
         (tmp_path / "two" / "sub").mkdir(parents=True, exist_ok=True)
         (tmp_path / "two" / "sub" / "1.png").write_bytes(picture_bytes(0))
         line = f'{{"file_name": "{named}", "caption": "a"}}\n'

@@ -1,4 +1,4 @@
-"""Streams give the rows that datasets give, hold few images, and shuffle them in windows."""
+"""Streams have the rows of datasets, keep few images in memory, and shuffle them in windows."""
 
 import os
 import pickle
@@ -24,7 +24,7 @@ NUMBER = 23
 
 
 def many(folder):
-    """Two Parquet files of images whose widths tell their numbers."""
+    """Two Parquet files of images whose widths encode their numbers."""
     rows = {"image": [{"bytes": picture_bytes(n), "path": None} for n in range(NUMBER)]}
     rows |= {"captions": [[f"number {n}"] for n in range(NUMBER)]}
     dataset = Dataset.from_dict(rows).cast_column("image", Image())

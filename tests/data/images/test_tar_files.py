@@ -1,4 +1,4 @@
-"""WebDataset's tar files, loaded, streamed and inspected: the same samples, and none lost without a word."""
+"""WebDataset's tar files, loaded, streamed and inspected: the same samples, and none is lost silently."""
 
 import io
 import json
@@ -23,7 +23,7 @@ JPEG, PNG = photo("JPEG"), photo("PNG")
 
 
 def write_tar(path, members):
-    """A tar file of contents, or of members that are no plain files."""
+    """A tar file of contents, or of members that are not regular files."""
     with tarfile.open(path, "w") as archive:
         for name, content in members.items():
             member = content if isinstance(content, tarfile.TarInfo) else tarfile.TarInfo(name)
@@ -93,7 +93,7 @@ def content_of(rows):
 
 
 def refuse(place, name):
-    """Every road refuses a folder or file and names what is wrong."""
+    """Every reader rejects a folder or file and names the problem."""
     for road in (
         lambda: inspect_data(place),
         lambda: load_data(f"images:{place}", "train"),
@@ -160,14 +160,14 @@ def test_no_member_is_lost_without_a_word(tmp_path, cache):
             content + bytes(3 * 2**20) + content,
             content[: places[2]] + bytes(2048) + content[places[2] + 2048 :],  # a hole
             content[: places[3] + 10] + bytes(100) + content[places[3] + 110 :],
-            content[: places[3]],  # cut between members
+            content[: places[3]],  # truncated between members
             bytes(backwards),
         )
     ):
         path = tmp_path / f"damage-{number}.tar"
         path.write_bytes(damaged)
         refuse(path, path.name)
-    for rest in (bytes(3 * 2**20 + 1), b""):  # zeros behind the end are no damage
+    for rest in (bytes(3 * 2**20 + 1), b""):  # zeros after the end are valid
         path = tmp_path / f"zeros-{len(rest)}.tar"
         path.write_bytes((content + rest) if rest else content.rstrip(b"\0") + bytes(2048))
         assert inspect_data(path).num_images == 2

@@ -1,4 +1,4 @@
-"""Swapped boxes make the other relation true, and a captioner is scored by whether it follows."""
+"""Swapped boxes make the opposite relation true; the score of a captioner is how often it states this relation."""
 
 import numpy as np
 import pytest

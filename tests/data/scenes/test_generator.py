@@ -20,7 +20,7 @@ def landmark_of(scene):
 
 
 def questions(scenes):
-    """Scene, statement and whether the first relation of its family is the answer, for every caption."""
+    """Yields for every caption its scene, its statement and whether the first relation of the family is true."""
     for scene in scenes:
         for statement in map(Statement.parse, scene.captions):
             yield scene, statement, statement.family.relations.index(statement.relation) == 0
@@ -54,7 +54,7 @@ def test_captions_cover_both_groups_and_are_true(scenes):
 
 
 def non_geometric(scene, statement):
-    """All that a model without geometry knows: features in their order, their number and norms, and the prompt."""
+    """The information of a model without geometry: features in their order, their number and norms, and the prompt."""
     padded = np.zeros((6, FEATURE_SIZE))
     padded[: len(scene.features)] = scene.features
     subject, landmark = scene.objects.index(statement.subject), landmark_of(scene)

@@ -56,7 +56,7 @@ def test_symmetric_relations_do_not_see_a_mirror_and_directional_ones_turn_round
 
 @given(boxes(), boxes())
 def test_symmetric_relations_follow_from_equation_8_and_nothing_else(subject, other):
-    """Boxes rebuilt from |dx| / w_i, |dy| / h_i, w_i / w_j and h_i / h_j alone have the same symmetric relations."""
+    """Boxes rebuilt only from |dx| / w_i, |dy| / h_i, w_i / w_j and h_i / h_j have the same symmetric relations."""
     centre, size = (subject[:2] + subject[2:]) / 2, subject[2:] - subject[:2]
     other_centre, other_size = (other[:2] + other[2:]) / 2, other[2:] - other[:2]
     distance, ratio = np.abs(other_centre - centre) / size, size / other_size

@@ -1,4 +1,4 @@
-"""MCAN written with loops, one question and one region at a time, to compare with."""
+"""MCAN written with loops over questions and regions, for comparison."""
 
 import math
 
@@ -14,7 +14,7 @@ def normalized(norm, state):
 
 
 def attended(layer, name, queries, keys, bias=None):
-    """Queries after attention to keys, with their residual; `bias[q][head][k]` is added to the scores."""
+    """Queries after attention to keys, with their residual connection; `bias[q][head][k]` is added to the scores."""
     module, norm = getattr(layer, name), getattr(layer, f"{name}_norm")
     biases = [None] * len(queries) if bias is None else bias
     pairs = zip(queries, biases, strict=True)

@@ -1,4 +1,4 @@
-"""MCAN against its equations, its contracts, and its processor."""
+"""MCAN: its equations, its contracts, and its processor."""
 
 import numpy as np
 import pytest

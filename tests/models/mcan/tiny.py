@@ -31,7 +31,7 @@ def tiny_config(**changes) -> MCANConfig:
 def tiny_model(seed: int = 1, **changes) -> MCANForVisualQuestionAnswering:
     """A model in evaluation mode that depends on its inputs."""
     with torch.random.fork_rng():
-        torch.manual_seed(seed)  # of the biases, which `make_lively` changes but little
+        torch.manual_seed(seed)  # the biases, which `make_lively` changes only slightly
         model = MCANForVisualQuestionAnswering(tiny_config(**changes)).eval()
     make_lively(model, seed)
     return model

@@ -1,4 +1,4 @@
-"""The dual encoder against its equations, its contracts, and the ways of loading it."""
+"""The dual encoder: its equations, its contracts, and the ways of loading it."""
 
 import math
 
@@ -144,7 +144,7 @@ def assert_same_weights(one, other):
 
 
 def partly_frozen(folder) -> MHSANModel:
-    """A model whose frozen weights, of both encoders, are those of folders."""
+    """A model whose frozen weights, in both encoders, come from folders."""
     torch.manual_seed(0)
     make_text_encoder(tiny_config(text_config=BERT).text_config).save_pretrained(folder / "encoder")
     VisionModel(VisionConfig(**VISION)).backbone.save_pretrained(folder / "backbone")

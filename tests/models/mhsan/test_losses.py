@@ -1,4 +1,4 @@
-"""Losses of the dual encoder against loops and the released code; its objective has more in tests/training."""
+"""Losses of the dual encoder against loops and the released code; tests/training has more tests of its objective."""
 
 import pytest
 import torch
@@ -59,7 +59,7 @@ def test_losses_of_the_released_code(release):
 
 
 def test_a_positive_pair_is_its_own_negative_only_as_released():
-    """The released code negates positives, which makes a dissimilar pair its own hardest negative."""
+    """The released code negates positives, so that a dissimilar pair is its own hardest negative."""
     recorded = load_file(golden_folder("mhsan") / "metrics.safetensors")
     similarities = recorded["hardneg.images"] @ recorded["hardneg.captions"].T
     is_own = torch.eye(len(similarities), dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""The processor of the dual encoder: texts and features, and what it refuses."""
+"""The processor of the dual encoder: texts, features, and errors."""
 
 import pytest
 import torch

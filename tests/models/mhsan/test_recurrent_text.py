@@ -30,7 +30,7 @@ def randomized(sru: SRU, seed: int = 3) -> SRU:
 
 
 def load_released(sru: SRU, weights: dict[str, torch.Tensor]) -> None:
-    """Columns of the released matrices are ordered (direction, unit, matrix), vectors (gate, direction, unit)."""
+    """The columns of released matrices have the order (direction, unit, matrix), vectors (gate, direction, unit)."""
     for index, layer in enumerate(sru.layers):
         of_layer = {name: weights[f"rnn_lst.{index}.{name}"] for name in ("weight", "weight_c", "bias")}
         matrix = of_layer["weight"].unflatten(1, (layer.output_size, -1)).permute(2, 1, 0).flatten(0, 1)

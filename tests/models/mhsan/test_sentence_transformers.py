@@ -1,4 +1,4 @@
-"""A saved dual encoder is a model of sentence-transformers, without code or files of its own for it."""
+"""A saved dual encoder can be loaded by sentence-transformers, without additional code or files."""
 
 import numpy as np
 import pytest

@@ -35,7 +35,7 @@ def tiny_config(**changes) -> MHSANConfig:
 
 
 def tiny_model(seed: int = 1, **changes) -> MHSANModel:
-    """A dual encoder in evaluation mode with attention that is far from uniform and no parameter of 0."""
+    """A dual encoder in evaluation mode whose attention is far from uniform and whose parameters are not 0."""
     model = MHSANModel(tiny_config(**changes)).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

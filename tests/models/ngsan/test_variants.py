@@ -1,4 +1,4 @@
-"""Every row of the paper's tables: its parameters, its size, and what boxes and the order of regions change of it."""
+"""Every row of the paper's tables: its parameters, its size, and the effect of boxes and of the order of regions."""
 
 import math
 
@@ -23,7 +23,7 @@ def test_every_parameter_of_every_variant_learns(name):
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.isfinite().all(), parameter_name
-        # Softmax is blind to what all keys have in common, and a norm over regions to what all queries have.
+        # Softmax ignores what all keys have in common, and a norm over regions what all queries have in common.
         if not parameter_name.endswith(("k_proj.bias", "q_proj.bias", "key_norm.bias", "key_norm.affine.shift")):
             assert parameter.grad.abs().sum() > 1e-3, parameter_name
 

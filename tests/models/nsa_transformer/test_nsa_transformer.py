@@ -42,7 +42,7 @@ def test_logits_are_those_of_the_equations(query_norm):
 
 
 def test_transformer_base_has_its_size():
-    """Vaswani et al. give 65 million for a vocabulary of 37,000; normalization adds no parameter."""
+    """Vaswani et al. state 65 million for a vocabulary of 37,000; normalization adds no parameters."""
     for query_norm in (None, "instance"):
         with torch.device("meta"):
             model = NSATransformerForConditionalGeneration(NSATransformerConfig(query_norm=query_norm))

@@ -20,7 +20,7 @@ def tiny_translator(seed: int = 10, **changes) -> NSATransformerForConditionalGe
     model = NSATransformerForConditionalGeneration(NSATransformerConfig(**{**SIZES, **changes})).eval()
     make_lively(model, seed)
     with torch.no_grad():
-        model.lm_head.weight.mul_(0.3)  # or every token would be followed by itself, as both are one matrix
+        model.lm_head.weight.mul_(0.3)  # otherwise every token would be followed by itself, because both are one matrix
         for layer in model.model.decoder.layers:
             layer.encoder_attn.q_proj.weight.mul_(3.0)
             layer.encoder_attn.out_proj.weight.mul_(3.0)
@@ -29,7 +29,7 @@ def tiny_translator(seed: int = 10, **changes) -> NSATransformerForConditionalGe
 
 
 def random_sources(lengths: list[int], seed: int = 0) -> dict[str, torch.Tensor]:
-    """Padded sources of so many tokens each, the last the end token, and their mask."""
+    """Padded sources with these numbers of tokens, the last of which is the end token, and their mask."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
     mask = torch.zeros_like(tokens)

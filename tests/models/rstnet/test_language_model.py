@@ -1,4 +1,4 @@
-"""The language model: its equations, its cache, its vocabulary and what it refuses."""
+"""The language model: its equations, its cache, its vocabulary and its errors."""
 
 import torch
 from transformers import AutoModel, BertConfig, BertModel
@@ -29,7 +29,7 @@ def stepwise(model, words: torch.Tensor) -> torch.Tensor:
 @each_row("implementation", ["eager", "sdpa"])
 @each_row("fields", [TEXT_ENCODER, ROBERTA])
 def test_the_signal_is_eq_8_of_a_causal_text_encoder(implementation, fields):
-    """Each word's signal is made of the words before it alone: run BERT on every prefix, keep its last state."""
+    """The signal of a word depends only on earlier words: BERT runs on every prefix, and its last state is kept."""
     model, words = tiny_language_model(text_encoder_config=fields, attn_implementation=implementation), WORDS + 1
     encoder = AutoModel.from_config(model.config.text_encoder_config).eval()
     assert encoder.config.is_decoder

@@ -1,4 +1,4 @@
-"""The equations of Zhang et al. 2021, and the captioner made of them, against loops."""
+"""The equations of Zhang et al. 2021, and the captioner with them, against loops."""
 
 import math
 
@@ -15,7 +15,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def relative(first: list[float], second: list[float], offset: float) -> list[float]:
-    """Eq. 1-4 for two cells `x_min, y_min, x_max, y_max`; log 0 is cut at the log of 1e-3."""
+    """Eq. 1-4 for two cells `x_min, y_min, x_max, y_max`; ratios of 0 are replaced by 1e-3."""
     features = []
     for low, high in ((0, 2), (1, 3)):
         distance = abs(first[low] + first[high] - second[low] - second[high]) / 2

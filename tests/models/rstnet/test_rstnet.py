@@ -27,7 +27,7 @@ def test_a_grid_without_boxes_is_the_grid_with_its_boxes():
     corners = torch.tensor([[column / 3, row / 3] for row in range(3) for column in range(3)])
     boxes = torch.cat([corners, corners + 1 / 3], dim=-1).expand(2, -1, -1)
     expected = logits_of(model, grids, LABELS[:2])
-    for same in (boxes, boxes.flip(1)):  # only distances count
+    for same in (boxes, boxes.flip(1)):  # only distances matter
         torch.testing.assert_close(logits_of(model, {**grids, "visual_boxes": same}, LABELS[:2]), expected, **CLOSE)
     elsewhere = {**grids, "visual_boxes": boxes[:, [0, 4, 2, 3, 1, 5, 6, 7, 8]]}
     assert (logits_of(model, elsewhere, LABELS[:2]) - expected).abs().max() > 1e-3
@@ -67,7 +67,7 @@ def test_a_trained_language_model_is_taken_over(tmp_path):
 
 @torch.no_grad()
 def step_by_step(model, features: torch.Tensor, words: list[int]) -> tuple[torch.Tensor, list[float]]:
-    """Logits behind the last word of a caption, and the visualness of each word from its adaptive attention."""
+    """Logits after the last word of a caption, and the visualness of each word from its adaptive attention."""
     cache, visualness = None, []
     for word in words:
         given = {"visual_features": features[None], "decoder_input_ids": torch.tensor([[word]])}
@@ -78,7 +78,7 @@ def step_by_step(model, features: torch.Tensor, words: list[int]) -> tuple[torch
 
 
 def test_decoding_does_not_wait_for_the_device():
-    """The device `meta` has no values to wait for."""
+    """On the device `meta` there are no values to wait for."""
     model = tiny_language_model(position_embedding="table", language_attention="bidirectional").to("meta")
     words = torch.ones(2, 1, dtype=torch.long, device="meta")
     mask = torch.ones(2, 7, dtype=torch.long, device="meta")
@@ -90,7 +90,7 @@ def test_decoding_does_not_wait_for_the_device():
 @each_row("release", [False, True])
 def test_visualness_belongs_to_the_words_that_are_returned(options, release):
     model, grids = tiny_captioner(release=release), random_grids(2)
-    options = {**options, "suppress_tokens": [0, 1]}  # which the release does not learn to leave out here
+    options = {**options, "suppress_tokens": [0, 1]}  # which the release does not learn to omit here
     output = model.generate(**grids, **options, return_visualness=True, return_dict_in_generate=True)
     each = len(output.sequences) // 2
     for row, (words, found) in enumerate(zip(spoken(output.sequences), output.visualness, strict=True)):
@@ -100,7 +100,7 @@ def test_visualness_belongs_to_the_words_that_are_returned(options, release):
 
 
 def test_beams_compete_as_released():
-    """Against a search in loops: a finished caption is one candidate, of its own probability, at every step."""
+    """Against a search in loops: a finished caption is one candidate, with its probability, at every step."""
     model, grids = tiny_captioner(release=True, seed=5, output_bias=True), random_grids(3)
     beams = {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0}
     output = model.generate(**grids, **beams, max_new_tokens=3, return_dict_in_generate=True, output_scores=True)

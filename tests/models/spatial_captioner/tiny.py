@@ -26,7 +26,7 @@ def tiny_captioner(seed: int = 26, **changes) -> SpatialCaptionerForConditionalG
 
 
 def random_cells(numbers: list[int], seed: int = 0) -> dict[str, torch.Tensor]:
-    """Padded features and mask of images with so many grid cells each."""
+    """Padded features and mask of images with these numbers of grid cells."""
     generator = torch.Generator().manual_seed(seed)
     features = torch.zeros(len(numbers), max(numbers), FEATURE_SIZE)
     mask = torch.zeros(len(numbers), max(numbers), dtype=torch.long)

@@ -21,7 +21,7 @@ LOSSES = ("hardest", "all", "info_nce")
 
 
 def loss_by_loops(similarities, image_rows, text_rows, settings) -> list[float]:
-    """The formulae of `pair_losses`, one pair and one negative at a time."""
+    """The formulas of `pair_losses`, one pair and one negative at a time."""
     values, rows = [], image_rows.tolist()
     for text, row in enumerate(text_rows.tolist()):
         own = float(similarities[rows.index(row), text])
@@ -110,7 +110,7 @@ DATA = {"spec": "scenes:size=41,validation=12,seed=4"}
 
 @pytest.mark.parametrize("loss", ["hardest", pytest.param("info_nce", marks=pytest.mark.slow)])
 def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss):
-    """Dropout masks, too, must not depend on how a batch is cut."""
+    """Dropout masks must not depend on how a batch is split either."""
     found = []
     for number, training in enumerate(
         [{"learning_rate": 0.0}, *({"gradient_accumulation_steps": n} for n in (1, 3, 8))]

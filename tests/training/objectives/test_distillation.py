@@ -1,4 +1,4 @@
-"""Distillation on drawn captions, against loops over words and their probabilities."""
+"""Distillation on sampled captions, against loops over words and their probabilities."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Drawing captions: the distribution, its independence of the batch, and what comes back."""
+"""Sampling captions: the distribution, its independence of the batch, and the returned values."""
 
 import pytest
 import torch

@@ -59,7 +59,7 @@ def self_critical(policy=(), **settings):
 
 
 def assert_mean_is(found: torch.Tensor, expected: torch.Tensor):
-    """Within 3 standard errors: hardly a coordinate is farther off, none far, and not all together to one side."""
+    """Within 3 standard errors: few coordinates deviate more, none by much, and not all in one direction."""
     error = found.std(0) / math.sqrt(len(found))
     moves = error > 1e-7
     assert moves.sum() > 100
@@ -87,7 +87,7 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(baseline, share, po
 
 
 def greedy_caption(model) -> tuple[int, ...]:
-    """The caption of the likeliest words, one after the other, by enumeration of one more word at a time."""
+    """The caption of greedy search, by enumeration of one more word at a time."""
     caption: tuple[int, ...] = ()
     while END not in caption and len(caption) < LONGEST:
         options = log_probabilities(model, [(*caption, word) for word in (END, *WORDS)])

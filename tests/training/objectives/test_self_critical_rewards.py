@@ -1,4 +1,4 @@
-"""Rewards on token ids against the metrics on text, what they must not depend on, and every refusal."""
+"""Rewards on token ids against the metrics on text, their independence of the batch, and all errors."""
 
 import math
 from unittest.mock import Mock
@@ -35,7 +35,7 @@ def encode(captions, after=PAD):
 
 
 def text_scores(metric, samples=SAMPLES, end=" </s>"):
-    """Per-caption scores of a metric on text in which the end is written out as a word."""
+    """Per-caption scores of a metric on text in which the end token is a word."""
     predictions = [caption + end for _, caption in samples]
     references = [[text + end for text in REFERENCES[row]] for row, _ in samples]
     scores = metric.compute(predictions=predictions, references=references, per_image=True)["per_image"]
@@ -167,7 +167,7 @@ def test_functions_get_text_and_the_references_of_each_caption():
     def keep(captions, references):
         got.update(captions=list(captions), references=[list(texts) for texts in references])
         captions.clear()
-        references[0].clear()  # what a function does to its lists stays with it
+        references[0].clear()  # changes that a function makes to its lists have no effect elsewhere
         return [1.0] * len(SAMPLES)
 
     rewards = CaptionRewards(REFERENCES, TOKENIZER, {}, {"one": (keep, 1.0), "two": (brevity, 1.0)})

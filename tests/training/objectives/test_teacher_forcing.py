@@ -14,7 +14,7 @@ VOCABULARY = 5
 
 
 class FixedLogits:
-    """A model whose answer does not depend on its input; records what it was called with."""
+    """A model whose output does not depend on its input; it records its arguments."""
 
     def __init__(self, logits):
         self.logits = logits
@@ -41,7 +41,7 @@ def slow_loss(scores, target, smoothing=0.0):
 
 
 def slow_divergence(scores, taught, temperature):
-    """KL(teacher || captioner) of one word, both softened."""
+    """KL(teacher || captioner) of one word, both with the temperature."""
     softened = []
     for logits in (taught, scores):
         powers = [math.exp(score / temperature) for score in logits]

@@ -1,4 +1,4 @@
-"""A real captioner with three words, whose captions can all be enumerated, and what they are worth."""
+"""A real captioner with three words, whose captions can all be enumerated, and their rewards."""
 
 import itertools
 
@@ -27,7 +27,7 @@ def toy_captioner(seed: int = 5, vocab_size: int = 6, **fields) -> NGSANForCondi
     generator = torch.Generator().manual_seed(seed)
     model = NGSANForConditionalGeneration(config).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # far from uniform, and other after each prefix
+        for parameter in model.parameters():  # far from uniform, and different after each prefix
             parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
         model.lm_head.weight.mul_(0.6)
         model.lm_head.bias.zero_()
@@ -61,13 +61,13 @@ def toy_policy(**settings) -> Policy:
 
 
 def all_captions(longest: int = LONGEST) -> list[tuple[int, ...]]:
-    """All captions that end, and those that were cut off without an end."""
+    """All captions that end, and those that were truncated without an end."""
     finished = [(*words, END) for length in range(longest) for words in itertools.product(WORDS, repeat=length)]
     return finished + list(itertools.product(WORDS, repeat=longest))
 
 
 class ToyRewards:
-    """A number for each caption: one that tells every caption from any other, far from 0."""
+    """A number for each caption, different for all captions and far from 0."""
 
     def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
         return torch.tensor([self.of(ids) for ids in token_ids.tolist()])
