@@ -152,9 +152,8 @@ class GuestCaptioningPipeline(CaptioningPipeline):
     ) -> list[dict]:
         for name in ("return_attention", "return_visualness", "return_confidence"):
             if generate_kwargs.pop(name, False):
-                raise ValueError(
-                    f"{name}=True needs a captioner of hf-ngsan; this is a {self.model.config.model_type} model."
-                )
+                kind = self.model.config.model_type
+                raise ValueError(f"{name}=True needs a captioner of hf-ngsan; this is a {kind} model.")
         inputs, sequences = generated(self.guest, inputs, **generate_kwargs)
         answers: list[dict] = [{"generated_text": text} for text in self.guest.decode(sequences, inputs)]
         if return_scores:

@@ -53,10 +53,14 @@ class CaptionCache(EncoderDecoderCache):
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Reorders the states of words, and of images only if captions do not share them: beams keep their image."""
-        self.self_attention_cache.reorder_cache(beam_idx)
-        layers: Any = self.cross_attention_cache.layers
-        if any(layer.keys is not None and len(layer.keys) == len(beam_idx) for layer in layers):
-            self.cross_attention_cache.reorder_cache(beam_idx)
+        of_images: Any = [layer for layer in self.cross_attention_cache.layers if layer.is_initialized]
+        own_images = [layer for layer in of_images if len(layer.keys) == len(beam_idx)]
+        for layer in (*self.self_attention_cache.layers, *own_images):
+            if layer.is_compileable:  # in place, because CUDA graphs write only to tensors that keep their addresses
+                for states in (layer.keys, layer.values):
+                    states.copy_(states[beam_idx])
+            else:
+                layer.reorder_cache(beam_idx)
 
 
 def caption_cache(cache: Cache) -> CaptionCache:

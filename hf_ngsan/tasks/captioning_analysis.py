@@ -164,9 +164,7 @@ def share_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processo
         origins.append(vision_provenance(vision, its_preprocessing.image_processor))
     difference = provenance_difference(*origins)
     if len({origin["checksums"]["preprocessing"] for origin in origins}) > 1:
-        raise ValueError(
-            f"The dual encoder has {difference} than the captioner; both must have the same preprocessing."
-        )
+        raise ValueError(f"The dual encoder has {difference} than the captioner; both need one preprocessing.")
     return difference is None
 
 

@@ -29,8 +29,7 @@ class MicroBatch(NamedTuple):
     num_rows: int
 
     def to(self, device: torch.device) -> "MicroBatch":
-        on_gpu = device.type == "cuda"
-        inputs = {name: tensor.to(device, non_blocking=on_gpu) for name, tensor in self.inputs.items()}
+        inputs = {name: tensor.to(device, non_blocking=device.type == "cuda") for name, tensor in self.inputs.items()}
         return MicroBatch(inputs, self.num_rows)
 
 
@@ -98,9 +97,10 @@ class FeatureCache:
         """Returns the cache of a training run, which then provides the features; None if unused or not possible."""
         if setting == "false" or not isinstance(getattr(collator, "processor", None), CaptioningProcessor):
             return None
-        if collator.augment or not collator.with_images or (first := rows[0].get("visual_features")) is None:
+        if collator.augment or not collator.with_images or rows[0].get("visual_features") is None:
             return None
-        size = 4 * len(rows) * numpy.asarray(first).size
+        some = take(with_whole_arrays(rows), range(min(len(rows), 100)))
+        size = 4 * len(rows) * max(numpy.size(row["visual_features"]) for row in some)
         if setting == "auto" and (device.type != "cuda" or size > cls.SHARE * torch.cuda.mem_get_info(device)[0]):
             return None
         collator.with_images = False

@@ -216,8 +216,7 @@ class TrainingLoop:
                     self.log({f"train/{name}": value for name, value in values.items()})
                     status = f"{self.objective.describe(numbers)}, {self.time_left()} left"
                 display.update(self.rows_done(), status)
-                every = settings.save_every_steps
-                if every is not None and progress.step % every == 0 and not at_end:
+                if settings.save_every_steps and progress.step % settings.save_every_steps == 0 and not at_end:
                     self.check_state()
                     self.save_checkpoint()
 
@@ -237,10 +236,8 @@ class TrainingLoop:
 
         self.last_batches = micro_batches
         batches, prepared = self.prepared(micro_batches, one_process=self.model is self.bare_model)
-        weight = torch.zeros((), device=accelerator.device)
-        for inputs, batch in zip(prepared, batches, strict=True):
-            if batch.num_rows:
-                weight = weight + self.objective.weight(inputs)
+        counted = (inputs for inputs, batch in zip(prepared, batches, strict=True) if batch.num_rows)
+        weight = sum(map(self.objective.weight, counted), start=torch.zeros((), device=accelerator.device))
         model = self.compiled if self.objective.can_compile else self.model
         # the factor is needed because gradients are averaged over processes
         scale = accelerator.num_processes / accelerator.reduce(weight, reduction="sum").clamp(min=1)

@@ -93,3 +93,19 @@ def test_reading_a_value_is_noticed():
         bool(torch.ones(2).all())
     with Operators(), pytest.raises(AssertionError, match="index"):
         torch.ones(2)[torch.tensor([True, False])]
+
+
+@torch.no_grad()
+def test_beams_stay_where_a_cuda_graph_expects_them():
+    model, inputs = tiny.tiny_captioner(), tiny.random_images([6, 6])
+    states, plain = set(), model.forward
+
+    def forward(*args, **kwargs):
+        outputs = plain(*args, **kwargs)
+        layers = [part.layers[0] for part in (outputs.cache.self_attention_cache, outputs.cache.cross_attention_cache)]
+        states.update((layer.keys.data_ptr(), layer.values.data_ptr()) for layer in layers)
+        return outputs
+
+    model.forward = forward
+    model.generate(**inputs, num_beams=3, cache_implementation="static", max_new_tokens=8, min_new_tokens=8)
+    assert len(states) == 2
