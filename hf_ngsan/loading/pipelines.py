@@ -161,6 +161,9 @@ class GuestCaptioningPipeline(CaptioningPipeline):
         return answers
 
 
+ImageToTextPipeline = CaptioningPipeline  # its former public name, kept for a release
+
+
 class ImageTextToTextPipeline(StockPipeline):
     """Makes a [`CaptioningPipeline`] for captioners of this package, and transformers' pipeline for other models."""
 

@@ -59,12 +59,12 @@ def vision_provenance(model: "PreTrainedModel", image_processor: "BaseImageProce
 
 
 def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
-    """Describes the first difference, such as "another grid size ([3, 3], not [7, 7])"; None if there is none."""
+    """Describes the first difference, such as "another grid_size ([3, 3], not [7, 7])"; None if there is none."""
     for key, words in CHECKSUMS.items():
         if recorded["checksums"][key] != current["checksums"][key]:
             for name in SETTINGS.get(current["kind"], ()) if key == "config" else ():
                 if name in recorded and name in current and recorded[name] != current[name]:
-                    return f"another {name.replace('_', ' ')} ({current[name]}, not {recorded[name]})"
+                    return f"another {name} ({current[name]}, not {recorded[name]})"
             return words
     return None
 
