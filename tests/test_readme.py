@@ -100,6 +100,10 @@ OF_OTHER_PAGES = [
     "references --data scenes --split test --output references.json",
     "push runs/scenes user/captioner --dry-run folder",
     "push runs/scenes user/captioner --license cc-by-4.0",
+    "push runs/scenes user/captioner --private --license cc-by-4.0",
+    "inspect ngsan-photos --self-test",
+    "train --config nsa_transformer/multi30k data.spec=parallel:multi30k,source=en,target=de --resume",
+    "translate --model runs/multi30k --input test.en --output test.translated.de",
     *LINES,
     *SCORES,
 ]
@@ -138,6 +142,7 @@ def fill(folder: Path) -> None:
             pictures.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (400, 100), "white").save(pictures / f"{name}-{number}-0-0.png")
     write_pairs(folder / "multi30k")
+    shutil.copy(folder / "multi30k" / "test.en", folder / "test.en")
     for language in ("en", "de"):
         shutil.copy(folder / "multi30k" / f"test.{language}", folder / "multi30k" / f"test_2016_flickr.{language}")
 
