@@ -24,9 +24,10 @@ from typing import Any
 
 import torch
 from state_dicts import ConversionError, convert, load_state_dict, run_conversion
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
-from hf_ngsan.data.vocabulary import make_tokenizer
+from hf_ngsan.data.vocabulary import NORMALIZER, with_ends
 from hf_ngsan.io.folders import replace_folder_contents
 from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_rstnet import RSTNetConfig, RSTNetLanguageModelConfig
@@ -305,7 +306,15 @@ def convert_captioner(
         decoder_start_token_id=tokens["decoder_start_token_id"],
         **defaults,
     )
-    return model, make_tokenizer(words, SPECIAL_TOKENS), left_out
+    return model, make_tokenizer(words), left_out
+
+
+def make_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
+    """Makes a tokenizer from a vocabulary: words in the order of their ids, including special tokens."""
+    vocabulary = {word: index for index, word in enumerate(words)}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"]))
+    backend.normalizer, backend.pre_tokenizer = NORMALIZER, pre_tokenizers.WhitespaceSplit()
+    return with_ends(backend, 64, {}, SPECIAL_TOKENS)
 
 
 def heads_beside(checkpoint: str | Path) -> int | None:

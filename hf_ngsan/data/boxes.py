@@ -16,7 +16,7 @@ import numpy as np
 from ..io.files import FileStamp, stamp_of_content
 from .annotations import listing
 from .coco_files import Record, checked_record, known_id, read_json, records_by_id, records_of
-from .errors import DataError
+from .errors import DataError, note_of_left_out
 from .images.sources import METADATA_READERS
 
 logger = logging.getLogger(__name__)
@@ -72,9 +72,7 @@ class ImageBoxes:
         have_area = self.have_area(width, height)
         if not have_area.all():
             problem = f"{name} has boxes outside of it or without area: {self.corners[~have_area].tolist()}"
-            if not skip_errors:
-                raise DataError(f"{problem} (--skip-errors leaves them out).")
-            logger.warning("%s; they were left out.", problem)
+            logger.warning(note_of_left_out(problem, skip_errors))
         shares = (self.corners / np.array(self.size or (width, height), np.float32)[[0, 1, 0, 1]]).clip(0, 1)
         return replace(self, corners=shares, size=SHARES).only(have_area)
 
@@ -111,9 +109,7 @@ def boxes_of_images(
         chosen.append(boxes.only(have_area).surest(settings))
     if faults:
         problem = f"{path}: {len(faults)} boxes are outside of their images or have no area: {listing(faults)}"
-        if not skip_errors:
-            raise DataError(f"{problem} (--skip-errors leaves them out).")
-        notes.append(f"{problem}; they were left out.")
+        notes.append(note_of_left_out(problem, skip_errors))
     used = set(map(id, matched))
     if unused := [boxes.name or boxes.image_id for boxes in detections if id(boxes) not in used]:
         notes.append(f"{path} also has boxes of {len(unused)} other images: {listing(unused)}.")

@@ -21,7 +21,7 @@ from ..io.messages import ProgressDisplay
 from ..io.shards import SKIPPED, ShardFolder, ShardWriter, without_progress_bars
 from .annotations import Annotations, listing
 from .coco_files import read_json
-from .errors import DataError
+from .errors import DataError, note_of_left_out
 from .formats import open_sources
 from .formats.layouts import Entry, FeatureSource
 from .formats.rows import FORMAT, ConversionPlan, LeftOutError, RowMaker
@@ -138,9 +138,8 @@ def without_features(annotations: Annotations, maker: RowMaker, skip_errors: boo
     if maker.names:
         missing = [name for name in annotations.by_name if name not in maker.names]
     place = ", ".join(map(str, annotations.paths))
-    if missing and not skip_errors:
-        lack = f"{len(missing)} images of {place} have no features: {listing(missing)}"
-        raise DataError(f"{lack} (--skip-errors leaves them out).")
+    if missing:
+        note_of_left_out(f"{len(missing)} images of {place} have no features: {listing(missing)}", skip_errors)
     return [skipped_entry(image, place, DataError(f"{place}: {image} has no features.")) for image in missing]
 
 

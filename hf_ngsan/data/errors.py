@@ -12,6 +12,13 @@ class MissingSplitError(DataError):
     """A dataset without the requested split."""
 
 
+def note_of_left_out(problem: str, skip_errors: bool, option: str = "--skip-errors") -> str:
+    """Returns a note that data with a problem were left out; raises a DataError unless `skip_errors`."""
+    if not skip_errors:
+        raise DataError(f"{problem} ({option} leaves them out).")
+    return f"{problem}; they were left out."
+
+
 def reason_of(error: BaseException) -> str:
     """Returns the message of an error on one line, without its full stop."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__

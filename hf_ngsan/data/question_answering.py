@@ -16,7 +16,7 @@ from datasets import Dataset, Features, Image, List, Value
 from .annotations import has_any, listing, parse_records, refuse_record
 from .coco_files import Record, read_json, read_json_lines, records_of
 from .contract import lists_of_vectors
-from .errors import DataError, naming_damage
+from .errors import DataError, naming_damage, note_of_left_out
 from .images import OwnFiles
 from .prepared import Rows, prepare
 from .readers import names_of_split
@@ -81,9 +81,7 @@ def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
         places = listing([entry["file_name"].rpartition(", ")[2] for entry in skipped])
         reason = skipped[0]["reason"].rstrip(".")
         lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first, {reason}"
-        if not skip_errors:
-            raise DataError(f"{lack}; correct them, or leave them out with skip_errors=true.")
-        notes = [f"{lack}; they were left out."]
+        notes = [note_of_left_out(lack, skip_errors, "skip_errors=true")]
     columns = columns_of(rows, COLUMNS)
     return Rows(columns, ({name: row.get(name) for name in columns} for row in rows), len(rows), notes)
 
@@ -102,9 +100,8 @@ def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip
         ids = dict.fromkeys(image_ids[row] for row in missing)
         number = f"{len(missing)} of {len(places)} questions"
         lack = f"{number} are about images without features in {features} ({listing(ids)})"
-        if not skip_errors or len(missing) == len(places):
-            raise DataError(f"{lack}; add them, or leave these questions out with skip_errors=true.")
-        warnings.warn(f"{lack}; they were left out.", stacklevel=4)
+        skips = skip_errors and len(missing) < len(places)
+        warnings.warn(note_of_left_out(lack, skips, "skip_errors=true"), stacklevel=4)
         questions = questions.select(np.flatnonzero(places >= 0))
         places = places[places >= 0]
     return questions.add_column(ROW_OF_IMAGE, places)

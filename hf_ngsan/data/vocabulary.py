@@ -146,16 +146,6 @@ def refuse_empty(words: Sequence[str], counts: Counter[str], min_count: int) -> 
         raise DataError(f"None of {len(counts)} different words occurs {min_count} times; lower min_count.")
 
 
-def make_tokenizer(
-    words: Sequence[str], special_tokens: Mapping[str, str] = SPECIAL_TOKENS, *, max_length: int = 64
-) -> PreTrainedTokenizerFast:
-    """Makes a tokenizer from a vocabulary: words in the order of their ids, including special tokens."""
-    vocabulary = {word: index for index, word in enumerate(words)}
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=special_tokens["unk_token"]))
-    backend.normalizer, backend.pre_tokenizer = NORMALIZER, pre_tokenizers.WhitespaceSplit()
-    return with_ends(backend, max_length, {}, special_tokens)
-
-
 def as_pretrained(backend: Tokenizer, max_length: int, **options: Any) -> PreTrainedTokenizerFast:
     """Returns a transformers tokenizer; `options` are its special tokens and other settings."""
     return PreTrainedTokenizerFast(

@@ -146,8 +146,8 @@ def two_scenes(captioners: Mapping[str, Captioner], rows: Sequence[Row]) -> dict
     print(f"A scene, and again with the {' and the '.join(moved)} exchanged; true relations:")
     for name in captioners:
         right = [[sentence.answers[name].is_true for sentence in scene.sentences] for scene in (before, after)]
-        told = [f"{of_scene.count(True)} of {len(of_scene)}" for of_scene in right]
-        print(f"  {name:14} {told[0]}   after the exchange {told[1]}")
+        counts = [f"{of_scene.count(True)} of {len(of_scene)}" for of_scene in right]
+        print(f"  {name:14} {counts[0]}   after the exchange {counts[1]}")
     return {"before": before, "after": after, "moved": moved}
 
 

@@ -88,9 +88,8 @@ def decoding_settings(model: PreTrainedModel) -> dict[str, Any]:
     changed = {name for name, value in settings.to_diff_dict().items() if value is not None}
     unknown = sorted(name for name in changed.difference(SEARCHED) if not name.startswith(WITHOUT_EFFECT))
     if unknown:
-        raise UnexportableError(
-            f"generation_config.json sets {unknown[0]}, which exported captioners do not support; remove it there."
-        )
+        problem = f"generation_config.json sets {unknown[0]}, which exported captioners do not support"
+        raise UnexportableError(f"{problem}; remove it there.")
     names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
     start, ends, padding = (getattr(config if getattr(settings, name) is None else settings, name) for name in names)
     return {

@@ -121,8 +121,7 @@ def extract_features(
     images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
     folder, begin = FeatureFolder(output), time.perf_counter()
-    busy = f"Another extraction is writing {folder.path}; wait for it or choose another."
-    lock = FolderLock(folder.path, ExtractionError(busy))
+    lock = FolderLock(folder.path, ExtractionError(f"Another extraction is writing {folder.path}; wait for it."))
     if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
         raise ExtractionError(f"{name}: boxes of a file or a detector need a vision encoder of kind boxes.")
     if change is not None and model.config.kind == "boxes":
@@ -202,8 +201,8 @@ class Extraction:
     def rows_of_batch(self, batch: PreparedBatch) -> Iterator[dict]:
         if not batch.positions:
             return
-        listed = [self.images.images[position] for position in batch.positions]
-        inputs, boxes = batch.inputs, self.boxes_of_batch(batch)
+        listed, boxes = [self.images.images[position] for position in batch.positions], self.boxes_of_batch(batch)
+        inputs = batch.inputs
         if boxes:
             from ..models.processing_captioning import pad_visual_inputs
 
@@ -237,10 +236,8 @@ class Extraction:
             boxes = [ImageBoxes.of(*triple).surest(self.model.config) for triple in triples]
             if len(boxes) != len(positions):
                 raise ExtractionError(f"The detector returned boxes of {len(boxes)} images, not {len(positions)}.")
-        return [
-            image_boxes.fitted(*size, images.images[place].file_name, self.skip_errors)
-            for image_boxes, size, place in zip(boxes, batch.sizes, positions, strict=False)
-        ]
+        sized = zip(boxes, batch.sizes, positions, strict=False)
+        return [part.fitted(*size, images.images[place].file_name, self.skip_errors) for part, size, place in sized]
 
     def publish(self, chunks: Sequence[Chunk]) -> tuple[int, list[dict]]:
         """Makes all shards one dataset; returns its number of rows, and the images that could not be read."""
@@ -277,9 +274,7 @@ def encoded(model: Any, inputs: Mapping[str, Any], dtype: str, names: Sequence[s
         with numpy.errstate(over="ignore"):
             row: dict[str, Any] = {"visual_features": fields.pop("visual_features").astype(dtype)}
         if not numpy.isfinite(row["visual_features"]).all():
-            raise ExtractionError(
-                f"{name}: its features are not finite {dtype} numbers; use --dtype float32, or check the weights."
-            )
+            raise ExtractionError(f"{name}: features are not finite {dtype}; use --dtype float32 or check the weights.")
         if "classes" in fields:
             labels = model.config.backbone_config.id2label
             row["objects"] = [labels.get(number, "") for number in fields.pop("classes").tolist()]
@@ -327,10 +322,8 @@ def begin_folder(folder: FeatureFolder, description: dict) -> dict:
             if difference is None and recorded.get(key) != description.get(key):
                 difference = f"another {key} ({description.get(key)}, not {recorded.get(key)})"
         if difference is not None:
-            raise ExtractionError(
-                f"{folder.path} has features of {recorded['backbone']}; new ones of {description['backbone']} would "
-                f"have {difference}; choose another output folder."
-            )
+            new = f"new ones of {description['backbone']} would have {difference}"
+            raise ExtractionError(f"{folder.path} has features of {recorded['backbone']}; {new}; choose another place.")
         description = recorded
     else:
         folder.remove_metadata()

@@ -101,16 +101,14 @@ class ItemReader:
             self.read_clip(item, row)
         elif takes_images and row.get("image") is not None:
             self.read_image(item, row)
-        else:
-            if not takes_images:
-                raise ValueError(
-                    f"This model cannot read {name}: it needs visual_features and visual_boxes, as in a dataset of "
-                    "features (--data), instead of images; hf-ngsan attach-vision adds a vision encoder."
-                )
-            got = f"a mapping with {sorted(source)}" if isinstance(source, Mapping) else type(source).__name__
+        elif not takes_images:
             raise ValueError(
-                f"This model accepts images, or mappings with visual_features and visual_boxes; {name} is {got}."
+                f"This model cannot read {name}: it needs visual_features and visual_boxes, as in a dataset of "
+                "features (--data), instead of images; hf-ngsan attach-vision adds a vision encoder."
             )
+        else:
+            got = f"a mapping with {sorted(source)}" if isinstance(source, Mapping) else type(source).__name__
+            raise ValueError(f"This model accepts images, or mappings with visual_features; {name} is {got}.")
         return item
 
     def text_of(self, source: Mapping, name: str) -> str:
@@ -137,10 +135,8 @@ class ItemReader:
         item.features = as_array(source["visual_features"], f"visual_features of {item.name}")
         expected = self.config.visual_feature_size
         if item.features.shape[1] != expected:
-            raise ValueError(
-                f"visual_features of {item.name} have the dimension {item.features.shape[1]}; this "
-                f"model has visual_feature_size={expected}."
-            )
+            size = f"have the dimension {item.features.shape[1]}; this model has visual_feature_size={expected}"
+            raise ValueError(f"visual_features of {item.name} {size}.")
         if source.get("visual_boxes") is not None:
             item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.features), item.name)

@@ -123,6 +123,8 @@ class DocumentFrequency:
         """
         word_ids = None
         if vocabulary is not None:
+            if self.vocabulary is None:
+                raise ValueError("These document frequencies were counted on token ids; text needs those of words.")
             known_words = {word: index for index, word in enumerate(self.vocabulary)}
             word_ids = np.array([known_words.get(word, -1) for word in vocabulary], dtype=np.int64)
         above, frequencies = np.zeros(1, dtype=np.int64), []

@@ -60,10 +60,7 @@ def kind_of_source(name: str | PathLike, config: dict) -> str:
         return "regions"
     if is_backbone:
         return "grid"
-    raise ValueError(
-        f"{name} is a model of type {model_type!r}, neither a backbone such as ResNet, DINOv2, ViT, CLIP or SigLIP nor "
-        "a detection model such as RT-DETR."
-    )
+    raise ValueError(f"{name} is a {model_type!r} model, neither a backbone, such as DINOv2, nor a detection model.")
 
 
 def has_model(model_type: str, purpose: str) -> bool:

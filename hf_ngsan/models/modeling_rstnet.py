@@ -311,10 +311,8 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
             return further
         language_cache = None
         if inputs.cache is not None:
-            number = self.language_model.config.cached_layers
-            language_cache = language_model_cache(
-                inputs.cache.self_attention_cache, self.config.num_hidden_layers, number
-            )
+            layers = self.config.num_hidden_layers, self.language_model.config.cached_layers
+            language_cache = language_model_cache(inputs.cache.self_attention_cache, *layers)
         with torch.no_grad():
             outputs = self.language_model(
                 inputs.input_ids, inputs.attention_mask, inputs.position_ids, language_cache, with_logits=False

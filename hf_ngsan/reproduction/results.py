@@ -123,8 +123,8 @@ def run_process(planned: PlannedRun, device: int, running: set[subprocess.Popen]
         running.add(process)
         code = process.wait()
         running.discard(process)
-    told = planned.file(".log").read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
-    _, is_error, error = told.partition("hf-ngsan: error: ")
+    last = planned.file(".log").read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
+    _, is_error, error = last.partition("hf-ngsan: error: ")
     return None if code == 0 else error if is_error else f"it ended with code {code}; see {planned.file('.log')}"
 
 
@@ -250,11 +250,11 @@ def compare_rows(plan: Plan, metric: str, rows: Sequence[dict], items: Mapping[t
     for row in rows:
         if (base := table.baselines.get(row["name"])) is None:
             continue
-        pairs = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds]
+        pairs: Any = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds]
         differences = [np.subtract(*pair) for pair in pairs if all(scores is not None for scores in pair)]
         if differences:
             comparison = compare(np.mean(differences, axis=0))
-            of_paper = [table.rows[name].get(metric) for name in (row["name"], base)]
+            of_paper: Any = [table.rows[name].get(metric) for name in (row["name"], base)]
             row["comparisons"][metric] = {
                 "against": base,
                 "seeds": len(differences),
@@ -270,17 +270,17 @@ def compare_rows(plan: Plan, metric: str, rows: Sequence[dict], items: Mapping[t
 
 def as_markdown(results: dict) -> str:
     metrics, compared, data = results["metrics"], results["compared"], results["data"]
-    told = f"{data['training']['rows']} rows for training and {data['rows']} of split {data['split']} of {data['spec']}"
+    text = f"{data['training']['rows']} rows for training and {data['rows']} of split {data['split']} of {data['spec']}"
     if results["is_papers_data"]:
-        told = f"Trained and evaluated on {told}, as in the paper ({results['papers_data']})."
+        text = f"Trained and evaluated on {text}, as in the paper ({results['papers_data']})."
     else:
-        told = f"The paper used other data ({results['papers_data']}); here: {told}. Compare effects, not scores."
+        text = f"The paper used other data ({results['papers_data']}); here: {text}. Compare effects, not scores."
     titles = ["row", "seeds", *(NAMES.get(metric, metric) for metric in metrics)]
     for metric in compared:
         name = NAMES.get(metric, metric)
         titles += [f"{name} in the paper", "difference", "against", f"effect on {name} (95%)"]
         titles += ["in the paper", "p (Holm)"]
-    lines = [f"# Table {results['table']} of {results['paper']}: {results['title']}", "", told, ""]
+    lines = [f"# Table {results['table']} of {results['paper']}: {results['title']}", "", text, ""]
     lines += [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
     for row in results["rows"]:
         cells = [row["name"] + (" (not in the paper)" if row["ours"] else ""), str(len(row["seeds"]))]

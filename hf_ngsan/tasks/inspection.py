@@ -79,8 +79,8 @@ def lines_of_run(path: Path) -> list[str]:
     history = path / "history.jsonl"
     epochs = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
     last = json.loads(epochs[-1]) if epochs else {}
-    told = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
-    lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}" if epochs else "no finished epoch"]
+    text = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
+    lines = [f"{counted(len(epochs), 'epoch')}; the last: {text}" if epochs else "no finished epoch"]
     for name in ("best", "last"):
         if (path / name / "config.json").is_file():
             lines += [f"{name} model, {line}" for line in lines_of_model(path / name)]

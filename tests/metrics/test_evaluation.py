@@ -103,6 +103,9 @@ def test_other_document_frequencies_change_cider_only():
     other = CaptionMetrics(frequency).compute(predictions=PREDICTIONS, references=REFERENCES)
     own = CaptionMetrics().compute(predictions=PREDICTIONS, references=REFERENCES)
     assert {name for name in own if own[name] != other[name]} == {"cider_d", "cider"}
+    with pytest.raises(ValueError, match="token ids"):
+        metric = CiderD(DocumentFrequency.from_captions([[[1, 2]], [[3]]]))
+        metric.compute(predictions=PREDICTIONS, references=REFERENCES)
 
 
 def test_they_are_evaluate_modules():

@@ -83,7 +83,9 @@ def test_what_some_captioners_do_not_have():
         rstnet.tiny_language_model(position_embedding="table", max_position_embeddings=4)(WORDS.repeat(1, 3))
 
 
-def test_boxes_of_another_number_of_images():
-    features = [np.ones((3, tiny.FEATURE_SIZE), np.float32)]
+def test_boxes_of_another_number_of_images_or_without_features():
+    features, boxes = [np.ones((3, tiny.FEATURE_SIZE), np.float32)], [np.ones((3, 4))]
     with pytest.raises(ValueError):
-        tiny.tiny_processor()(visual_features=features, visual_boxes=[np.ones((3, 4))] * 2)
+        tiny.tiny_processor()(visual_features=features, visual_boxes=boxes * 2)
+    with pytest.raises(ValueError, match="visual_features"):
+        mhsan.tiny_processor()(text="a ball", visual_boxes=boxes)

