@@ -34,12 +34,13 @@ SHORT = ["training.epochs=1", "training.num_threads=null", "--overwrite"]
 COMMANDS = {
     "caption": ["caption", "photos", "--engine", "torch"],
     "train": ["train", "--config", "ngsan/scenes", f"data.spec={SMALL}", *SHORT],
+    "fine_tune": ["train", "--config", "ngsan/fine_tune", "data.spec=images:photos", *SHORT],
     "extract": ["extract", "--images", "photos", "--backbone", "ngsan-photos", "--engine", "torch", "--output"],
     "evaluate": ["evaluate", "--model", "ngsan-scenes", "--data", SMALL],
     "serve": [],
 }
 SIZES = {"photos": 12, "size": 200, "test": 60}
-TINY = {"photos": 2, "size": 10, "test": 5}
+TINY = {"photos": 6, "size": 10, "test": 5}
 
 
 def write_photos(folder: Path, number: int) -> None:

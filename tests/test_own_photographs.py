@@ -11,10 +11,12 @@ from datasets import Dataset
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.readers import set_aside
+from hf_ngsan.exporting.onnx_folder import open_captioner
 from hf_ngsan.languages import language_of
 from hf_ngsan.loading.models import load_captioner
 from tests.commands.running import fails, prints
 from tests.commands.test_attach_vision import write_backbone
+from tests.exporting import eager
 from tests.models.tiny_photos import photo
 from tests.tables import each_row
 from tests.tasks.tiny import MODEL
@@ -49,15 +51,17 @@ def here(captioner, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog):
+def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog, monkeypatch):
+    eager.use_eager_graphs(monkeypatch)
     inspect, train, caption, before, after, *_ = commands_of(PAGE)
     text = prints(capsys, *inspect)
     assert "24 images" in text and "no problem" in text and "unnamed.jpg" in text
     (here / "tiny" / "onnx").mkdir()
     (here / "tiny" / "confidence.json").touch()
-    ended = prints(capsys, *train, *TINY, "model.init_from=tiny")
-    assert "export --model runs/fine_tune/best\n" in ended
-    assert "calibrate --model runs/fine_tune/best --data images:photos\n" in ended
+    assert main([*train, *TINY, "model.init_from=tiny"]) == 0
+    said = capsys.readouterr()
+    assert "runs/fine_tune/best/onnx: " in said.out and open_captioner("runs/fine_tune/best") is not None
+    assert "2 photographs are too few" in said.err and "calibrate --model runs/fine_tune/best --data" in said.err
     assert "2 of 24 images" in caplog.text and "unknown" in caplog.text and "on 22 images" in caplog.text
     assert prints(capsys, *caption).startswith("new_photo.jpg\t")
     _, validation = set_aside(load_data("images:photos", "train"), "photos")

@@ -53,10 +53,8 @@ def run(options: argparse.Namespace) -> None:
         return
     doubts = f"{result.doubted:.0%} of wrong captions get a warning, below {result.doubt_below:.2f}"
     print(f"{file}: AUROC {result.auroc:.3f}, calibration error {result.calibration_error:.3f}; {doubts}.")
-    print(
-        f"These are by cross-validation over {result.num_images} captions; a caption counts as right from a CIDEr-D of "
-        f"{result.median_cider_d:.2f}."
-    )
+    right = f"captions count as right from a CIDEr-D of {result.median_cider_d:.2f}"
+    print(f"This is by cross-validation over {result.num_images} captions; {right}.")
 
 
 def calibrate_captioner(options: argparse.Namespace) -> Any:

@@ -92,15 +92,17 @@ def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], path
     asks_more = any(getattr(options, name) for name in NOT_OF_GRAPHS)
     if asks_more or len(models) > 1 or not arguments.may_use_graphs(options, len(paths)):
         return None
-    from ..exporting.onnx_folder import open_captioner
+    from ..exporting.onnx_folder import FOLDER, MADE_FROM, open_captioner
     from ..loading.calibration import read_calibration
     from ..tasks.captioning_files import GraphJudge, caption_files
 
-    captioner = open_captioner(find_model_folder(models[0]))
+    folder = find_model_folder(models[0])
+    captioner = open_captioner(folder)
     if captioner is None:
         return None
+    checked = read_json_or_none(Path(folder) / FOLDER / MADE_FROM)  # these checksums are those of the files
     try:
-        calibration = read_calibration(models[0])
+        calibration = read_calibration(folder, checked)
         judge = None if calibration is None else GraphJudge(calibration)
     except (FileNotFoundError, ValueError):  # loading the models with torch reports the error
         return None

@@ -2,13 +2,18 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from ..io.messages import sentence
 from ..io.packaged import find_config, find_model_folder
+from . import calibrate, export
 from .arguments import add_shared, user_path
 
+CALIBRATED_WITH = "200"  # photographs of each split at most, so that it takes less than a minute
 SUMMARY = "Train a model from a training config."
 EPILOG = """examples:
   hf-ngsan train --config ngsan/scenes
@@ -52,14 +57,28 @@ def run(options: argparse.Namespace) -> None:
     if is_main:
         score = "" if result.best_score is None else f" ({config.evaluation.metric} {result.best_score:.4f})"
         if result.best_dir.is_dir():
-            print(f"The best model{score} is in {result.best_dir}.")
-            source, best = config.model.get("init_from"), result.best_dir
-            if source is not None and os.path.isdir(os.path.join(find_model_folder(source), "onnx")):
-                print(f"Captions with ONNX Runtime: hf-ngsan export --model {best}")
-                if os.path.isfile(os.path.join(find_model_folder(source), "confidence.json")):
-                    command = f"hf-ngsan calibrate --model {best} --data {config.data.spec}"
-                    print(f"Confidence and warnings, with 50 validation images or more: {command}")
+            print(f"The best model{score} is in {result.best_dir}.", flush=True)
+            if config.model.get("init_from") is not None:
+                complete(config, result.best_dir)
     leave_process_group()
+
+
+def complete(config: Any, best: Path) -> None:
+    """Makes graphs and calibration for a fine-tuned model if its initial model has them, or prints why it cannot."""
+    start, data = Path(find_model_folder(config.model["init_from"])), config.data
+    splits = ["--split", str(data.validation_split), "--train-split", data.train_split]
+    of_photographs = ["--data", data.spec, *splits, "--limit", CALIBRATED_WITH]
+    for made, command, options in (("onnx", export, []), ("confidence.json", calibrate, of_photographs)):
+        has_data = made == "onnx" or (data.validation_split is not None and data.spec.startswith("images:"))
+        if not (start / made).exists() or (best / made).exists() or not has_data:
+            continue
+        parser, words = argparse.ArgumentParser(), ["--model", str(best), *options]
+        command.add_arguments(parser)
+        try:
+            command.run(parser.parse_args(words))
+        except (ImportError, OSError, ValueError) as error:
+            again = shlex.join(["hf-ngsan", command.__name__.rpartition(".")[2], *words])
+            print(f"hf-ngsan: no {made}: {sentence(error)} Later: {again}", file=sys.stderr)
 
 
 def config_of(options: argparse.Namespace) -> Any:

@@ -6,12 +6,13 @@ tokens and the cosine similarity of image and caption by a dual encoder.
 
 The familiarity of an image is its log-density under a mixture of von Mises-Fisher distributions around clusters of the
 training images' embeddings (Banerjee et al. 2005). An image is unlike the training images if it is less familiar than
-95% of the images of the calibration split. The embeddings come from the dual encoder.
+95% of the images of the calibration split; its caption then gets a warning below a confidence of one half. The
+embeddings come from the dual encoder.
 """
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ..io.files import sha256, write_text_atomically
 from ..io.packaged import find_model_folder
 
 CONFIDENCE, SEARCH = "confidence.json", "search.json"
+SURE = 0.5  # confidence from which the caption of an image unlike the training images gets no warning
 CONCENTRATION = 10.0
 """Concentration of the distribution around each cluster: the reciprocal of a variance."""
 
@@ -43,7 +45,6 @@ class Calibration:
     captioner: dict[str, str]  # checksums of the captioner's files of weights
     dual_encoder: str  # folder, packaged name or Hub name
     fingerprint: str  # fingerprint of the dual encoder's weights and preprocessing
-    shares_vision: bool  # whether images are encoded once, by the captioner's vision encoder
     median_cider_d: float  # CIDEr-D from which a caption counts as good
     data: list[str]
     split: str
@@ -67,7 +68,7 @@ class Calibration:
         ]
 
     def doubt(self, confidence: float, unlike: bool) -> str | None:
-        if confidence >= self.doubt_below and not unlike:
+        if confidence >= (SURE if unlike else self.doubt_below):
             return None
         words = "probably wrong" if confidence < self.doubt_below else "perhaps wrong"
         return f"{words} ({confidence:.0%})" + (": unlike the training photographs" if unlike else "")
@@ -91,19 +92,21 @@ class SearchCalibration:
         return f"Nothing is near enough: the best similarity is {best:.2f}; a match needs {self.min_similarity:.2f}."
 
 
-def read_calibration(model: str | Path) -> Calibration | None:
-    """Returns the calibration of a captioner; None if there is none. Raises a ValueError for one of other weights."""
+def read_calibration(model: str | Path, checksums: Mapping[str, str] | None = None) -> Calibration | None:
+    """Returns the calibration of a captioner, or None. Raises a ValueError for one of other weights.
+
+    `checksums` are those of its files, if they are known."""
     content = content_of(model, CONFIDENCE)
     if content is None:
         return None
     folder = Path(find_model_folder(model))
-    if content.get("captioner") != weights_of(folder):
+    if content.get("captioner") != weights_of(folder, checksums or {}):
         raise ValueError(f"{folder / CONFIDENCE} is for other weights; run hf-ngsan calibrate --model {model} again")
     return Calibration(**content)
 
 
-def weights_of(folder: Path) -> dict[str, str]:
-    return {file.name: sha256(file) for file in sorted(folder.glob("[!.]*.safetensors"))}
+def weights_of(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
+    return {file.name: known.get(file.name) or sha256(file) for file in sorted(folder.glob("[!.]*.safetensors"))}
 
 
 def read_search_calibration(model: str | Path) -> SearchCalibration | None:

@@ -33,28 +33,20 @@ class Confidence:
         self.calibration, self.encoder = calibration, dual_encoder_of(placed.to(device), processor)
 
     def judge(
-        self, visual: Mapping[str, torch.Tensor], captions: Sequence[str], scores: Sequence[float]
+        self, pixels: Mapping[str, torch.Tensor], captions: Sequence[str], scores: Sequence[float]
     ) -> list[dict[str, Any]]:
         """Returns `confidence`, `unlike_training` and `doubt` for each caption; captions of an image are next to each
-        other.
-
-        `visual` has the captioner's `visual_features` `(images, regions, size)`, their `attention_mask` `(images,
-        regions)` and, if needed, `pixel_values`. `scores` are the mean log-probabilities of the captions.
-        """
-        images = embed_visual(self.encoder, visual, self.calibration.shares_vision)
-        of_captions = np.repeat(images, len(captions) // len(images), axis=0)
-        similarities = (of_captions * embed_captions(self.encoder, captions)).sum(-1)
-        return self.calibration.judge(images, scores, similarities)
+        other. `pixels` are inputs of the captioner, `scores` the mean log-probabilities of the captions."""
+        images = embed_images(self.encoder, pixels)
+        of_captions = np.repeat(images, len(captions) // len(images), axis=0) * embed_captions(self.encoder, captions)
+        return self.calibration.judge(images, scores, of_captions.sum(-1))
 
 
-def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], shares_vision: bool) -> np.ndarray:
-    """Returns float32 embeddings `(images, dimension)` of features or, if the vision encoder is not shared, pixels."""
-    if shares_vision:
-        inputs = {"visual_features": visual["visual_features"], "visual_attention_mask": visual.get("attention_mask")}
-    else:
-        inputs = {"pixel_values": visual["pixel_values"], "pixel_mask": visual.get("pixel_mask")}
+def embed_images(encoder: DualEncoder, inputs: Mapping[str, torch.Tensor]) -> np.ndarray:
+    """Returns float32 embeddings `(images, dimension)` from `pixel_values` and, if images are padded, `pixel_mask`."""
+    pixels = {name: inputs[name] for name in ("pixel_values", "pixel_mask") if name in inputs}
     with torch.inference_mode():
-        return encoder.embed_images({name: value for name, value in inputs.items() if value is not None}).cpu().numpy()
+        return encoder.embed_images(pixels).cpu().numpy()
 
 
 def embed_captions(encoder: DualEncoder, captions: Sequence[str]) -> np.ndarray:

@@ -36,7 +36,7 @@ class CaptioningPipeline(ItemPipeline):
             with adaptive attention (RSTNet).
         return_scores (`bool`, defaults to `False`): return log-probabilities of each caption and its words.
         return_confidence (`bool` or `Confidence`): return the probability that each caption is right, and whether
-            its image is unlike the training images; the captioner must be calibrated (`hf-ngsan calibrate`).
+            its image is unlike the training images; for pixels, and a calibrated captioner (`hf-ngsan calibrate`).
         attention_side (`int`, *optional*): longest side of the maps in pixels; that of the image if `None`.
         on_error (`str`, defaults to `"raise"`): for an input that cannot be read, `"raise"` an error with its index, or
             `"skip"` it and continue. An error of the iterator itself always ends the call: to skip damaged images of a
@@ -104,11 +104,10 @@ class CaptioningPipeline(ItemPipeline):
         answers: list[dict] = [{"generated_text": text} for text in texts]
         if return_scores or return_confidence:
             add_scores(answers, text_scores(self.model, tokenizer, inputs, sequences))
-        if return_confidence:
-            visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs} | pixels
+        if return_confidence and pixels:
             scores = [answer["score"] for answer in answers]
             judge = self.confidence if return_confidence is True else return_confidence
-            judgements = judge.judge(visual, texts, scores)
+            judgements = judge.judge(pixels, texts, scores)
             answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
             pairs = word_visualness_pairs(self.model, tokenizer, inputs, sequences)

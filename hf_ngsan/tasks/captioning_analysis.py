@@ -20,10 +20,10 @@ from ..data.collator import visual_arguments
 from ..data.scenes.relations import MENTION
 from ..data.scenes.scoring import relation_swaps, score_swaps
 from ..guests.dual_encoders import dual_encoder_of
-from ..loading.calibration import Calibration, familiarity, sigmoid, to_text, weights_of
-from ..loading.confidence import embed_captions, embed_visual
+from ..loading.calibration import SURE, Calibration, familiarity, sigmoid, to_text, weights_of
+from ..loading.confidence import embed_captions, embed_images
 from ..loading.models import load_model
-from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
+from ..loading.provenance import model_fingerprint, vision_provenance
 from ..metrics import CiderD
 from ..models.attention_maps import word_attention, word_visualness_pairs
 from ..models.text_scores import text_scores
@@ -154,18 +154,14 @@ NUM_FOLDS, NUM_BINS = 5, 10
 RIDGE = 1e-3  # weight of the squared coefficients, so that they stay finite if a threshold separates the captions
 
 
-def share_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processor: Any) -> bool:
-    """Returns whether captioner and dual encoder have the same vision encoder; they must preprocess images equally."""
-    origins = []
-    for model, its_preprocessing in ((captioner, processor), (dual_encoder, its_processor)):
-        vision = getattr(model.base_model, "vision", None)
-        if vision is None:
-            raise ValueError("Confidence needs a captioner and a dual encoder with vision encoders (attach-vision).")
-        origins.append(vision_provenance(vision, its_preprocessing.image_processor))
-    difference = provenance_difference(*origins)
+def check_preprocessing(*models: tuple[Any, Any]) -> None:
+    """Raises a ValueError unless these models, each with its processor, read images and preprocess them alike."""
+    visions = [(getattr(model.base_model, "vision", None), processor) for model, processor in models]
+    if any(vision is None for vision, _ in visions):
+        raise ValueError("Confidence needs a captioner and a dual encoder with vision encoders (attach-vision).")
+    origins = [vision_provenance(vision, processor.image_processor) for vision, processor in visions]
     if len({origin["checksums"]["preprocessing"] for origin in origins}) > 1:
-        raise ValueError(f"The dual encoder has {difference} than the captioner; both need one preprocessing.")
-    return difference is None
+        raise ValueError("The dual encoder must have the same preprocessing of images as the captioner.")
 
 
 def fit_logistic(inputs: np.ndarray, is_good: np.ndarray) -> np.ndarray:
@@ -224,8 +220,8 @@ def fitted(
     familiar = familiarity(images, clusters.astype(np.float32), shares)
     inputs = np.column_stack([log_probabilities, similarities])
     is_good = cider_d >= np.median(cider_d)
-    if len(cider_d) < (least := NUM_FOLDS * NUM_BINS) or is_good.all():
-        raise ValueError(f"There are {len(cider_d)} captions; calibration needs {least}, with different scores.")
+    if is_good.all():
+        raise ValueError(f"The {len(cider_d)} captions have the same score; calibration needs different ones.")
     held_out = np.empty(len(cider_d))
     for part in np.array_split(np.random.default_rng(0).permutation(len(cider_d)), NUM_FOLDS):
         rest = np.setdiff1d(np.arange(len(cider_d)), part)
@@ -233,17 +229,19 @@ def fitted(
         held_out[part] = sigmoid(intercept + inputs[part] @ np.array(coefficients))
     unlike = familiar < (least_familiar := float(np.quantile(familiar, UNLIKE)))
     number = max(int(0.2 * is_good.sum() - (is_good & unlike).sum()), 0)  # number of right captions that get a warning
-    doubt_below = min(float(np.sort(held_out[is_good & ~unlike])[number]), 0.5)
+    auroc, doubt_below = area_under_curve(held_out, is_good), min(np.sort(held_out[is_good & ~unlike])[number], SURE)
+    if auroc <= 0.5:  # no better than chance
+        doubt_below = 0.0
     regression = map(float, fit_logistic(inputs, is_good))
     return {
         **dict(zip(("intercept", "log_probability", "similarity"), regression, strict=True)),
-        "auroc": area_under_curve(held_out, is_good),
+        "auroc": auroc,
         "calibration_error": expected_calibration_error(held_out, is_good),
         "min_familiarity": least_familiar,
         "clusters": to_text(clusters),
         "shares": shares,
-        "doubt_below": doubt_below,
-        "doubted": float(((held_out < doubt_below) | unlike)[~is_good].mean()),
+        "doubt_below": float(doubt_below),
+        "doubted": float((held_out < np.where(unlike, SURE, doubt_below))[~is_good].mean()),
     }
 
 
@@ -263,27 +261,28 @@ def calibrate(
     if not all(map(len, training_rows)):
         empty = next(spec for spec, of_spec in zip(data, training_rows, strict=True) if not len(of_spec))
         raise ValueError(f"{empty} has no training images; give their split with --train-split.")
+    if (number := sum(map(len, rows))) < (least := NUM_FOLDS * NUM_BINS):
+        raise ValueError(f"{number} photographs are too few for a calibration; {least} are needed in {split}.")
     model, its_processor = load_model(dual_encoder, "retrieval")
-    shares_vision = share_vision(captioner, processor, model, its_processor)
+    check_preprocessing((captioner, processor), (model, its_processor))
     encoder = dual_encoder_of(model.to(captioner.device), its_processor)
     beams = num_beams or captioner.generation_config.num_beams or 1
 
-    def read(dataset: Dataset, indices: range) -> tuple[Mapping[str, torch.Tensor], np.ndarray]:
-        batch = dict(processor(**visual_arguments(take(dataset, indices))).to(captioner.device))
-        inputs = with_features(captioner, batch)
-        return inputs, embed_visual(encoder, inputs if shares_vision else batch, shares_vision)
+    def read(dataset: Dataset, indices: range) -> dict[str, torch.Tensor]:
+        return dict(processor(**visual_arguments(take(dataset, indices))).to(captioner.device))
+
+    def embed(dataset: Dataset, indices: range) -> list[np.ndarray]:
+        return list(embed_images(encoder, read(dataset, indices)))
 
     def caption(dataset: Dataset, indices: range) -> list[tuple[str, float, float, np.ndarray]]:
-        inputs, images = read(dataset, indices)
+        batch = read(dataset, indices)
+        images, inputs = embed_images(encoder, batch), with_features(captioner, batch)
         with torch.inference_mode():
             sequences = captioner.generate(**inputs, num_beams=beams)
         texts = [text.strip() for text in processor.batch_decode(sequences, skip_special_tokens=True)]
         scores = [of_text.score for of_text in text_scores(captioner, processor.tokenizer, inputs, sequences)]
         similarities = (images * embed_captions(encoder, texts)).sum(-1).tolist()
         return list(zip(texts, scores, similarities, images, strict=True))
-
-    def embed(dataset: Dataset, indices: range) -> list[np.ndarray]:
-        return list(read(dataset, indices)[1])
 
     def each(function: Any, datasets: Sequence[Dataset], description: str) -> Iterable[Any]:
         parts = (map_sharded(partial(function, part), len(part), batch_size, None, description) for part in datasets)
@@ -296,10 +295,9 @@ def calibrate(
     training = np.stack(list(each(embed, training_rows, "embedding")))
     return Calibration(
         **fitted(np.array(scores), np.array(similarities), cider_d, np.stack(images), training),
-        captioner=weights_of(Path(captioner.name_or_path)),
+        captioner=weights_of(Path(captioner.name_or_path), {}),
         dual_encoder=str(dual_encoder),
         fingerprint=model_fingerprint(model, its_processor),
-        shares_vision=shares_vision,
         median_cider_d=float(np.median(cider_d)),
         data=list(data),
         split=split,
@@ -308,7 +306,7 @@ def calibrate(
     )
 
 
-def with_features(captioner: Any, inputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+def with_features(captioner: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns inputs of `generate()` with visual features in place of pixels."""
     if "pixel_values" not in inputs:
         return inputs

@@ -13,7 +13,7 @@ pytest.importorskip("onnxruntime", reason="the extra photos is not installed")
 
 from hf_ngsan.cli import main, parse
 from hf_ngsan.commands import caption as caption_command
-from hf_ngsan.exporting import UnexportableError
+from hf_ngsan.exporting import UnexportableError, onnx_folder
 from hf_ngsan.exporting import folder as writer
 from hf_ngsan.exporting.onnx_folder import (
     FOLDER,
@@ -25,7 +25,9 @@ from hf_ngsan.exporting.onnx_folder import (
     record_sources,
     remove_old_graphs,
 )
+from hf_ngsan.io.files import sha256
 from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER, packaged_models
+from hf_ngsan.loading import calibration
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.retrieval import IndexDescription, IndexFolder
@@ -98,6 +100,14 @@ def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
         best = np.argsort(-scores)[:3]
         assert [line.split("\t")[1:] for line in hits] == [["abcde"[place], "it"] for place in best]
         assert [float(line.split("\t")[0]) for line in hits] == pytest.approx(scores[best], abs=1e-4)
+
+
+def test_a_caption_with_graphs_computes_the_checksum_of_each_model_once(monkeypatch):
+    files = []
+    for module in (calibration, onnx_folder):
+        monkeypatch.setattr(module, "sha256", lambda file: files.append(file.parent.name + file.suffix) or sha256(file))
+    assert main(["caption", PHOTOGRAPH]) == 0
+    assert [files.count(f"{name}.safetensors") for name in (CAPTIONER, DUAL_ENCODER)] == [1, 1]
 
 
 def test_an_index_and_features_are_those_of_pytorch(tmp_path):

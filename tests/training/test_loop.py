@@ -16,6 +16,7 @@ from hf_ngsan.tasks.retrieval import RetrievalTask
 from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.batches import UpdateBatches
 from hf_ngsan.training.objectives import TeacherForcing
+from tests.models.test_operators import Operators
 from tests.tables import each_row
 
 from ..tasks import tiny_questions, tiny_retrieval
@@ -56,6 +57,16 @@ def test_an_update_is_adam_on_the_mean_loss_per_token_of_the_global_batch(tmp_pa
     assert loop.progress.sums["loss"] / loop.progress.sums["weight"] == pytest.approx(mean.item(), rel=1e-5)
     for (name, expected), actual in zip(reference.named_parameters(), loop.bare_model.parameters(), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_an_update_never_waits_for_the_device(tmp_path):
+    loop = make_loop(tiny_training_config(tmp_path, training={"max_grad_norm": 1.0, "ema_decay": 0.9}))
+    loop.model.train()
+    first, second = (micro_batches(loop, update, 2) for update in range(2))
+    loop.update(first)
+    with Operators() as operators:
+        loop.update(second)
+    assert operators.names["aten::_fused_adamw_"] == 1
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoints(tmp_path, monkeypatch):
