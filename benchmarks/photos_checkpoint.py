@@ -57,7 +57,7 @@ chose the epochs.
 {table}
 
 `python benchmarks/photos_captioner.py` repeats the training on features of the frozen stages of the backbone, in half
-the time of training from pixels."""
+the time of training from pixels. docs/results.md of hf-ngsan compares the data over seeds, in a cheaper setting."""
 CAPTIONER_LIMITS = """It rarely names bottles, chairs and potted plants. It describes unknown objects with the wrong
 words, and states genders, ages and relations that the photograph does not show. Do not use it where that matters."""
 DUAL_ENCODER_SUMMARY = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on

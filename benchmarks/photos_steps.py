@@ -1,20 +1,22 @@
-"""Compares over seeds the steps of training `ngsan-photos`, in minutes: cross-entropy only, with a frozen backbone.
+"""Compares the steps of training `ngsan-photos` over seeds, by cross-entropy with a frozen backbone.
 
+    mkdir flickr8k && git archive 2b276a6b checkpoints/ngsan-photos | tar -x --strip-components 2 -C flickr8k
     for split in validation train; do
         hf-ngsan extract --images images:photos --split $split --backbone flickr8k --engine onnx --output features
     done
     hf-ngsan extract --images unlabelled --backbone flickr8k --engine onnx --output unlabelled_features
-    python benchmarks/photos_steps.py --start flickr8k --features features --data general_photos --seeds 0
+    BASE="--start flickr8k --features features --data general_photos"
+    python benchmarks/photos_steps.py $BASE --variants mixture --seeds 0
     python benchmarks/photos_detections.py --model runs/photos_steps/mixture-0/last --features unlabelled_features \\
         --detections more.json --known features --known-detections detections/*.json --output described
-    python benchmarks/photos_steps.py --start flickr8k --features features --data general_photos --described described
+    python benchmarks/photos_steps.py $BASE --described described
 
-All runs start from the same captioner, `flickr8k` with the words of all photographs (see `photos_captioner.py`), whose
-backbone extracts the features. They train on Flickr8k alone, on the mixture of `photos_data.py`, or on the mixture with
-described photographs. Their captions are by the first run on the mixture, searched under the constraint that they name
-detected objects (`photos_detections.py`). Prints CIDEr-D with three beams on the validation photographs of Flickr8k and
-of Pascal-1K, the number of captions of Pascal-1K that name the object, and the paired differences. Finished runs are
-skipped.
+All runs start from the same captioner, that of Flickr8k with the words of all photographs (see `photos_captioner.py`).
+Its backbone extracts the features. They train on Flickr8k alone, on the mixture of `photos_data.py`, or on the mixture
+with described photographs. Their captions are by the first run on the mixture, searched under the constraint that they
+name detected objects (`photos_detections.py`). Prints CIDEr-D with three beams on the validation photographs of
+Flickr8k and of Pascal-1K, the number of captions of Pascal-1K that name the object, and the paired differences.
+Finished runs are skipped.
 """
 
 import argparse
@@ -47,6 +49,7 @@ SETTINGS = [
 ]
 EPOCHS = {"flickr8k": 3, "mixture": 2, "described": 2}  # 18,000, 20,128 and about 25,000 photographs
 NAMES = {"flickr8k": "Flickr8k alone", "mixture": "mixture", "described": "mixture and described photographs"}
+DIGITS = {"flickr8k": 3, "pascal1k": 3, "named": 1}
 COMPARED = (("flickr8k", "mixture"), ("mixture", "described"))
 LAST = "last"
 """Folder of the captioner after the last epoch. None is chosen by its scores, which begin above those of the runs."""
@@ -63,7 +66,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
     parser.add_argument("--variants", nargs="+", choices=EPOCHS, default=list(EPOCHS), help="(all)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if "described" in options.variants and options.described is None:
+        parser.error("the variant described needs --described")
+    return options
 
 
 def make_start(options: argparse.Namespace) -> Path:
@@ -101,23 +107,25 @@ def trained(options: argparse.Namespace, start: Path, variant: str, seed: int) -
     return scores(options, run)
 
 
+def row(name: str, seeds: str, of_seeds: list[dict[str, float]]) -> str:
+    cells = [spread([scores[score] for scores in of_seeds], digits) for score, digits in DIGITS.items()]
+    return f"| {name} | {seeds} | {' | '.join(cells)} |"
+
+
 def main() -> None:
     options = parse_arguments()
-    variants = [variant for variant in options.variants if variant != "described" or options.described is not None]
     folder = make_start(options)
     start = scores(options, folder.parent)
     runs = partial(trained, options, folder)
-    results = by_variant(runs, variants, options.seeds, options.jobs)
+    results = by_variant(runs, options.variants, options.seeds, options.jobs)
     lines = ["| trained on | seeds | Flickr8k | Pascal-1K | object named |", "| --- | --- | --- | --- | --- |"]
-    lines.append(f"| nothing more | | {' | '.join(f'{value:.4g}' for value in start.values())} |")
-    for variant, of_seeds in results.items():
-        cells = [spread([result[name] for result in of_seeds]) for name in start]
-        lines.append(f"| {NAMES[variant]} | {len(of_seeds)} | {' | '.join(cells)} |")
+    lines.append(row("nothing more", "", [start]))
+    lines += [row(NAMES[variant], str(len(of_seeds)), of_seeds) for variant, of_seeds in results.items()]
     for first, second in COMPARED:
         if first in results and second in results:
             pairs = list(zip(results[first], results[second], strict=True))
-            cells = [spread([after[name] - before[name] for before, after in pairs]) for name in start]
-            lines.append(f"| {NAMES[second]}, less {NAMES[first]} | {len(pairs)} pairs | {' | '.join(cells)} |")
+            differences = [{name: after[name] - before[name] for name in start} for before, after in pairs]
+            lines.append(row(f"{NAMES[second]}, less {NAMES[first]}", f"{len(pairs)} pairs", differences))
     table = "\n".join(lines)
     write_text_atomically(options.output / "steps.md", table + "\n")
     print(table)

@@ -53,7 +53,7 @@ def cpu_minutes(run: Path, command: str = "train") -> float:
     return sum(float(seconds) for seconds, name in lines if name == command) / 60
 
 
-def spread(values: list[float]) -> str:
+def spread(values: list[float], digits: int = 4) -> str:
     """Returns mean and sample standard deviation."""
-    deviation = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.4f}{deviation}"
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{deviation}"
