@@ -15,7 +15,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 root_doc, exclude_patterns = "index", ["README.md", "_build"]
 html_theme, html_title = "furo", "hf-ngsan"
 copyright = "the developers of hf-ngsan. Code: Apache-2.0. Models of photographs: non-commercial use"  # the footer
-html_static_path, html_js_files = ["_static"], ["search.js"]
+html_static_path, html_js_files, html_css_files = ["_static"], ["search.js"], ["code.css"]
 suppress_warnings = ["misc.highlighting_failure"]  # of CSV
 
 myst_enable_extensions, myst_heading_anchors = ["dollarmath"], 4

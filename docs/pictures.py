@@ -1,4 +1,4 @@
-"""Draws the pictures of the documentation, from what the package and its extras bring along.
+"""Draws the pictures of the documentation, from files of the package and its extras.
 
     python docs/pictures.py                        # all of them: a quarter of an hour on one CPU thread
     python docs/pictures.py heads package_map      # some of them

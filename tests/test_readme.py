@@ -33,7 +33,7 @@ WHOLE = [
     *(f"docs/{name}.md" for name in ("features", "search", "metrics")),
 ]
 """Pages whose commands are all run, in their order."""
-IN_PART = [f"docs/{name}.md" for name in ("translation", "vqa", "sharing", "serving")]
+IN_PART = [f"docs/{name}.md" for name in ("translation", "vqa", "sharing", "serving", "reproduce")]
 """Pages whose commands with a checked output are run afterwards."""
 CAPTIONS = ["a man in a uniform", "a dog jumps over a log in the grass"]
 SCENES = "scenes:size=24,validation=4,test=6"
@@ -100,6 +100,12 @@ OF_OTHER_PAGES = [
     "references --data scenes --split test --output references.json",
     "push runs/scenes user/captioner --dry-run folder",
     "push runs/scenes user/captioner --license cc-by-4.0",
+    "push runs/scenes user/captioner --private --license cc-by-4.0",
+    "inspect ngsan-photos --self-test",
+    "train --config nsa_transformer/multi30k data.spec=parallel:multi30k,source=en,target=de --resume",
+    "translate --model runs/multi30k --input test.en --output test.translated.de",
+    "explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png",
+    "explain --model runs/scenes --data scenes --counterfactual score",
     *LINES,
     *SCORES,
 ]
@@ -138,6 +144,7 @@ def fill(folder: Path) -> None:
             pictures.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (400, 100), "white").save(pictures / f"{name}-{number}-0-0.png")
     write_pairs(folder / "multi30k")
+    shutil.copy(folder / "multi30k" / "test.en", folder / "test.en")
     for language in ("en", "de"):
         shutil.copy(folder / "multi30k" / f"test.{language}", folder / "multi30k" / f"test_2016_flickr.{language}")
 

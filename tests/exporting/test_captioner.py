@@ -119,7 +119,7 @@ def test_arrays_of_each_image_are_padded(tmp_path, monkeypatch):
         np.testing.assert_array_equal(prepared[name], array)
     with pytest.raises(ValueError, match="visual_boxes"):
         exported.caption(visual_features=given["visual_features"])
-    with pytest.raises(ValueError, match="visual_features"):
+    with pytest.raises((ValueError, TypeError), match="visual_features"):  # ONNX Runtime's, or here PyTorch's
         exported.caption(PHOTOS)
 
 
