@@ -1,6 +1,6 @@
-# `make` lists the targets. Everything happens in a virtual environment of this folder, made on first use.
+# `make` lists the targets. All targets use a virtual environment in this folder, which is created on first use.
 
-# The newest that runs: a version manager may have a name for one that it does not start.
+# The newest version that starts: a version manager may have names of versions that are not installed.
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11; do $$name --version >/dev/null 2>&1 && echo $$name && exit; done; echo python3.11)
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -15,28 +15,28 @@ help:  ## list the targets
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp for each set of extras; torch comes first, so that the version of constraints.txt is the one that counts.
+# One stamp for each set of extras; torch is installed first, so that the version of constraints.txt is used.
 $(VENV)/installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet -c constraints.txt torch
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[$*]"
 	@touch $@
 
-install: $(VENV)/installed-dev  ## install the package with all that its development needs
+install: $(VENV)/installed-dev  ## install the package with everything for development
 
-demo: $(VENV)/installed-demo  ## show what geometry changes in captions, caption and find photographs; a page, runs/demo/index.html
+demo: $(VENV)/installed-demo  ## build the page runs/demo/index.html: effects of geometry, captions of photographs, search
 	$(BIN)/hf-ngsan demo
 
-docs: $(VENV)/installed-docs  ## build the site of docs/ and the package's reference; into build/site
+docs: $(VENV)/installed-docs  ## build the site of docs/ with the package's reference, in build/site
 	$(BIN)/sphinx-build --quiet --fail-on-warning --fresh-env docs build/site
 	@echo "Open build/site/index.html."
 
-# Tests of a file stay together, as they share what is costly to make.
+# Tests of a file run in one process, because they share expensive fixtures.
 TEST_PROCESSES ?= 2
 
-# Small tensors are no faster on several threads, and far slower on a busy machine.
+# With several threads, small tensors are not faster, and much slower on a busy machine.
 test slow nightly newest oldest: export OMP_NUM_THREADS ?= 1
 
-test: $(VENV)/installed-test  ## run the fast tests: minutes, in one process each
+test: $(VENV)/installed-test  ## run the fast tests, which take minutes
 	$(BIN)/python -m tests.transformers_suite
 	$(BIN)/python -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile
 
@@ -44,27 +44,27 @@ slow: $(VENV)/installed-test  ## run the slow tests: processes, kills, clusters,
 	$(BIN)/python -m tests.transformers_suite
 	$(BIN)/python -m pytest -q -m "slow and not nightly" --numprocesses $(TEST_PROCESSES) --dist loadfile
 
-nightly: drift oldest processors  ## run what takes hours: strange input, kills at every operation, other versions
+nightly: drift oldest processors  ## run the tests that take hours: malformed input, kills at every operation, other versions
 	$(BIN)/python -m pytest -q -m nightly --numprocesses $(TEST_PROCESSES) --dist loadfile
 
-# Results differ in the last digits between processors and numbers of threads; no test depends on them.
+# The last digits of results depend on the processor and the number of threads; no test depends on them.
 processors: $(VENV)/installed-test  ## run the fast tests with other instruction sets, on one thread and on two
 	for set in ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2; do for threads in 1 2; do \
 	  echo "$$set, $$threads threads"; \
 	  env $$set OMP_NUM_THREADS=$$threads $(BIN)/python -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile || exit 1; \
 	done; done
 
-# As users install it, without constraints; a wheel in an environment of its own, in build/.
-newest: $(VENV)/installed-test  ## the newest releases that pyproject.toml allows: a first use from a wheel, and the tests
+# Like an installation by users: a wheel in a separate environment in build/, without constraints.
+newest: $(VENV)/installed-test  ## test a wheel with the newest releases that pyproject.toml allows
 	$(BIN)/python -m tests.fresh_environment newest --processes $(TEST_PROCESSES)
 
 oldest: $(VENV)/installed-test  ## the same with the oldest releases
 	$(BIN)/python -m tests.fresh_environment oldest --processes $(TEST_PROCESSES)
 
-# Each version of transformers goes into a folder of its own, in front of the libraries that all share.
+# Each version of transformers is installed into a separate folder, before the shared libraries in the path.
 DRIFT_VERSIONS ?= 5.24.0
 
-drift: $(VENV)/installed-test  ## compare frozen checkpoints of every model type under several versions of transformers
+drift: $(VENV)/installed-test  ## compare frozen checkpoints of every model type with several versions of transformers
 	for version in $(DRIFT_VERSIONS); do \
 	  test -d build/drift/$$version || $(BIN)/pip install --quiet --no-deps --target build/drift/$$version transformers==$$version || exit 1; \
 	  PYTHONPATH=$(CURDIR)/build/drift/$$version $(BIN)/python -m tests.drift || exit 1; \
@@ -75,12 +75,12 @@ lint: $(VENV)/installed-dev  ## check style, formatting and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: $(VENV)/installed-dev  ## repair style and formatting
+format: $(VENV)/installed-dev  ## fix style and formatting
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-benchmarks: $(VENV)/installed-test  ## measure speed and memory; prints the required numbers beside the measured ones
+benchmarks: $(VENV)/installed-test  ## measure speed and memory; prints the required and the measured numbers
 	for script in import_time ngsan_step metrics; do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
-clean:  ## remove the virtual environment and everything generated; trained runs stay
+clean:  ## remove the virtual environment and all generated files except training runs
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -1,4 +1,4 @@
-"""Work that runs in a process of its own and dies at a chosen file operation, as `kill -9` would end it."""
+"""Work that runs in a separate process and is killed at a chosen file operation, as by `kill -9`."""
 
 import builtins
 import io
@@ -22,10 +22,10 @@ CHANGES = {
 
 
 class FileOperations:
-    """Notes every operation in a folder that changes files, and ends the process before the `fatal` one, from 1.
+    """Records every operation that changes files in a folder, and ends the process before number `fatal`, from 1.
 
-    A file that is opened for writing counts twice: before it is opened, and when it is there and empty. One that is
-    written without Python counts three times: before, half written, and whole.
+    A file that is opened for writing counts twice: before it is opened, and when it exists but is empty. A file that
+    is written without Python counts three times: before, half written, and complete.
     """
 
     def __init__(self, folder: Path, fatal: int | None = None) -> None:
@@ -117,9 +117,9 @@ class FileOperations:
 
 
 def in_process(work: Callable[[], int], folder: Path, fatal: int | None = None, record: Path | None = None) -> int:
-    """Runs work in a fork of this process, in a folder; returns its exit code, `DIED` if it died as it should.
+    """Runs work in a fork of this process, in a folder; returns its exit code, `DIED` if it was killed.
 
-    A file `record` gets the list of the operations in JSON. What the work prints is added to a file beside the folder.
+    The list of operations is written as JSON to a file `record`, the output of the work to a file next to the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     child = os.fork()

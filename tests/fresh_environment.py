@@ -1,9 +1,9 @@
 """Tests the package as its users install it, without constraints: `python -m tests.fresh_environment newest`.
 
-`newest` makes an environment of the newest releases that pyproject.toml allows, `oldest` one of its lower bounds. Into
-it goes a wheel; then, away from the checkout, `tests.installed_package`, and in the checkout the fast tests. Where
-`newest` is what this environment has already, nothing is installed: its own tests are the tests. torch alone is not
-chosen by pip: it is that of constraints.txt, for its build without CUDA (`--torch` names another).
+`newest` makes an environment of the newest releases that pyproject.toml allows, `oldest` one of its lower bounds. A
+wheel is installed into it; then `tests.installed_package` runs outside of the checkout, and the fast tests inside. If
+this environment already has the `newest` releases, nothing is installed, and its own tests suffice. The version of
+torch is that of constraints.txt, because of its build without CUDA (`--torch` selects another one).
 """
 
 import argparse

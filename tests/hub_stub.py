@@ -182,8 +182,8 @@ class HubHandler(BaseHTTPRequestHandler):
 class Hub(ThreadingHTTPServer):
     """A Hub at `url`, as HF_ENDPOINT, with `repositories` by name, and the paths of POST `requests`.
 
-    Files of at least `large_from` bytes are uploaded apart, as LFS does: `large_files` has their contents by SHA-256,
-    and `cuts` after how many bytes the next uploads are cut, the last one first.
+    Files of at least `large_from` bytes are uploaded separately, as with LFS: `large_files` has their contents by
+    SHA-256, and `cuts` the numbers of bytes after which the next uploads are interrupted, the last one first.
     """
 
     daemon_threads = True

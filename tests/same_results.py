@@ -1,9 +1,9 @@
-"""Compares what two checkouts compute, bit for bit: weights, scores and files of small runs of every task.
+"""Compares the results of two checkouts bit-exactly: weights, scores and files of small runs of every task.
 
     python -m tests.same_results --output build/before.json --checkout ../before
     python -m tests.same_results --output build/after.json --compare build/before.json
 
-A change of structure must change none of it. Both checkouts run with the same interpreter on the same machine.
+A change of structure must not change the results. Both checkouts run with the same interpreter on the same machine.
 """
 
 import argparse

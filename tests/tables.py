@@ -24,9 +24,9 @@ CAPTURED = {
 def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable], Callable]:
     """Runs a test for every row of a table and names the row that fails.
 
-    As `pytest.mark.parametrize`, but all rows are one test: they share its fixtures. Every row finds `tmp_path` as the
-    fixtures left it, undoes its `monkeypatch`, sees only what itself wrote, and starts from the same random numbers; an
-    object of a fixture that a row changes stays changed.
+    It is used like `pytest.mark.parametrize`, but all rows are one test and share fixtures. For every row, `tmp_path`
+    is as the fixtures left it, `monkeypatch` is undone, captured output is empty, and random numbers are the same. If a
+    row changes an object of a fixture, later rows get the changed object.
 
     Args:
         names: arguments of the test, separated by commas or in a list.

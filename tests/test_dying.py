@@ -81,10 +81,10 @@ def differences(folder: Path, expected: dict) -> list[str]:
 
 
 def killed_and_resumed(work, place: Path, fatal: tuple[int, ...], expected: dict) -> tuple[bool, str]:
-    """Kills the work at operations, one run after the other, and resumes it.
+    """Kills the work at operations, one run after another, and resumes it.
 
-    Returns whether it was killed, and what went wrong, if anything: as TensorBoard writes in a thread of its own, a run
-    may come to its end before the operation.
+    Returns whether it was killed, and the problem, if there is one. TensorBoard writes in a separate thread, so a run
+    may end before the operation.
     """
     name = "-".join(map(str, fatal))
     folder = place / name

@@ -130,10 +130,10 @@ if "RANK" in os.environ:
 
 
 def kill_each(command: list, folder: Path, slow_method: tuple[str, str, str], kept: str) -> None:
-    """Kills the launcher, then either process, each in a run that resumes the last, and compares the end.
+    """Kills the launcher, then each process, each in a run that resumes the previous one, and compares the result.
 
     A run is killed in the second to fourth call of a method of a class of a module; files or folders of the pattern
-    `kept` show that it has come further.
+    `kept` show its progress.
     """
     words = ["-m", "hf_ngsan.cli", *command, "--num-processes", 2]
     straight, killed = folder / "straight", folder / "killed"

@@ -33,7 +33,7 @@ WHOLE = [
     *(f"docs/{name}.md" for name in ("features", "search", "metrics")),
 ]
 """Pages whose commands are all run, in their order."""
-IN_PART = [f"docs/{name}.md" for name in ("translation", "vqa", "sharing", "serving")]
+IN_PART = [f"docs/{name}.md" for name in ("translation", "vqa", "sharing", "serving", "reproduce")]
 """Pages whose commands with a checked output are run afterwards."""
 CAPTIONS = ["a man in a uniform", "a dog jumps over a log in the grass"]
 SCENES = "scenes:size=24,validation=4,test=6"
@@ -104,6 +104,8 @@ OF_OTHER_PAGES = [
     "inspect ngsan-photos --self-test",
     "train --config nsa_transformer/multi30k data.spec=parallel:multi30k,source=en,target=de --resume",
     "translate --model runs/multi30k --input test.en --output test.translated.de",
+    "explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png",
+    "explain --model runs/scenes --data scenes --counterfactual score",
     *LINES,
     *SCORES,
 ]

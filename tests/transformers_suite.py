@@ -3,7 +3,7 @@
 transformers installs no tests, but its source distribution has them. `python -m tests.transformers_suite` downloads it
 through pip and keeps its `tests` folder under `build/`; without it the tests that build on the suite are skipped.
 It leaves out the folders `generation` and `exporters`; HF_NGSAN_TRANSFORMERS_TESTS may name the `tests` of a git
-checkout, which has them. Ours of what they try are `models/test_generation.py` and `exporting`.
+checkout, which has them. `models/test_generation.py` and `exporting` replace them.
 """
 
 import importlib

@@ -156,7 +156,7 @@ RIDGE = 1e-3  # weight of the squared coefficients, so that they stay finite if 
 
 def check_preprocessing(*models: tuple[Any, Any]) -> None:
     """Raises a ValueError unless these models, each with its processor, read images and preprocess them alike."""
-    visions = [(getattr(model.base_model, "vision", None), processor) for model, processor in models]
+    visions: Any = [(getattr(model.base_model, "vision", None), processor) for model, processor in models]
     if any(vision is None for vision, _ in visions):
         raise ValueError("Confidence needs a captioner and a dual encoder with vision encoders (attach-vision).")
     origins = [vision_provenance(vision, processor.image_processor) for vision, processor in visions]

@@ -1,8 +1,8 @@
-"""Compares the frozen checkpoints with what they computed when they were frozen: `python -m tests.drift`.
+"""Compares the outputs of the frozen checkpoints with their stored outputs: `python -m tests.drift`.
 
-With the installed transformers, once through the package and once as code that comes with the checkpoint, in a process
-that has only transformers. Looks for the private names of other libraries that the package uses, too. `--freeze` writes
-down the outputs of checkpoints that are not frozen yet.
+The checkpoints run with the installed transformers, once with the package and once with the code in the checkpoint, in
+a process that has only transformers. It also looks for the private names of other libraries that the package uses.
+`--freeze` stores the outputs of new checkpoints.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Private names of other libraries that the package uses, as these libraries have no public ones for the purpose.
+"""Private names of other libraries that the package uses because there are no public names for the purpose.
 
-`python -m tests.drift` looks for them, so that a version without one is found before it fails for a user. A name ends
-with the attribute; what stands before it is the class or module that has it.
+`python -m tests.drift` looks for them, so that a version without one is found before it fails for a user. A name
+consists of the class or module, and the attribute.
 """
 
 import ast

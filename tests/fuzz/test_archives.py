@@ -1,6 +1,6 @@
-"""Files of features that a stranger has prepared: reading them runs no code and writes nothing beside them.
+"""Hostile files of features: reading them runs no code and writes no files.
 
-`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_archives.py` tries others.
+`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_archives.py` uses another seed.
 """
 
 import io

@@ -1,6 +1,6 @@
-"""Requests with one thing wrong, or several: each gets an answer of one sentence, and the server goes on.
+"""Requests with one or several mistakes: each gets an answer of one sentence, and the server continues.
 
-`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_server.py` tries others.
+`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_server.py` uses another seed.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Whoever replaces a folder or a file is killed at a file operation: a reader finds the old or the new, whole."""
+"""A writer that replaces a folder or file is killed at a file operation: readers find the old or the new content."""
 
 import json
 import shutil
@@ -23,12 +23,12 @@ PRELOADED += ["tests.models.mhsan.tiny", "tests.models.tiny_photos"]
 
 
 class User(NamedTuple):
-    """Who replaces something in a folder.
+    """A writer that replaces a file or folder.
 
     Attributes:
-        begin: makes the old one.
-        work: replaces it, as often as it is called, with the same.
-        read: returns what a reader finds, or raises an error.
+        begin: creates the old content.
+        work: replaces it by the same new content in every call.
+        read: returns the content that a reader finds, or raises an error.
     """
 
     begin: Callable[[Path], object]
@@ -157,10 +157,10 @@ def act(work: Callable[[Path], object], folder: Path, exchanges: bool) -> int:
 
 
 def kill_at(name: str, place: Path, exchanges: bool, once: bool) -> tuple[int, list[str]]:
-    """Kills a writer at each of its operations, or once half way.
+    """Kills a writer at each of its operations, or once in the middle.
 
     Returns:
-        The number of operations, and what a reader found wrong after a kill at one of them.
+        The number of operations, and the problems of readers after kills.
     """
     user, problems = USERS[name], []
 

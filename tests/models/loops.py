@@ -1,6 +1,6 @@
-"""The decoder over words and the spatial captioner in loops, one query and one key at a time: for comparison.
+"""The decoder of words and the spatial captioner, written with loops over queries and keys, for comparison.
 
-Every attention is handed the keys that its query may see and nothing else: their number is d_len of eq. 2 of
+Every attention gets only the keys to which its query may attend; their number is d_len of eq. 2 of
 Springenberg et al. 2018. There are no batches, no masks and no caches.
 """
 

@@ -111,9 +111,9 @@ def test_without_groups_and_words_it_is_beam_search(asked, options):
 
 @torch.no_grad()
 def diverse_by_loops(model, inputs, image: int, groups: int, penalty: float) -> list[list[int]]:
-    """Groups of one beam, which continues with the best word that is no end; the best caption that ended counts.
+    """Groups of one beam, which continues with the best word except the end token; the best finished caption counts.
 
-    A group leaves out what is the best caption of a group before it.
+    A group omits the best captions of earlier groups.
     """
     one = one_image(inputs, image)
     captions = [[START] for _ in range(groups)]

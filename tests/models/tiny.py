@@ -29,9 +29,9 @@ def tiny_config(**changes) -> NGSANConfig:
 
 
 def tiny_captioner(seed: int = 9, **changes) -> NGSANForConditionalGeneration:
-    """A captioner in evaluation mode that depends on its inputs: matrices of unit gain, no parameter 0.
+    """A captioner in evaluation mode that depends on its inputs: matrices of unit gain, no parameter of 0.
 
-    With the usual initialization all images would have nearly the same logits, and most faults would go unseen.
+    With the usual initialization all images would have nearly the same logits, which would hide most mistakes.
 
     Args:
         seed: of the weights.

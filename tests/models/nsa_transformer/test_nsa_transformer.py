@@ -1,5 +1,6 @@
-"""The equations, the size of the model, its one matrix of embeddings and its pipeline; see
-`tests/models/test_contracts.py` for what holds of every model that writes text.
+"""The equations, the size of the model, its shared matrix of embeddings and its pipeline.
+
+`tests/models/test_contracts.py` tests properties of every model that generates text.
 """
 
 import pytest

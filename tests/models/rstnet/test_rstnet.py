@@ -1,5 +1,6 @@
-"""The grid, the frozen language model, visualness, beams as released; see `test_contracts.py` and `test_generation.py`
-of `tests/models` for what holds of every captioner.
+"""The grid, the frozen language model, visualness, and the released beam search.
+
+`test_contracts.py` and `test_generation.py` of `tests/models` test properties of every captioner.
 """
 
 import shutil

@@ -1,6 +1,6 @@
-"""Springenberg et al. 2018: sizes, dropout, positions, pixels, and the whole captioner against loops, with eq. 2.
+"""Springenberg et al. 2018: sizes, dropout, positions, pixels, and the complete captioner against loops, with eq. 2.
 
-`tests/models/test_contracts.py` and `test_generation.py` show that padding, caches and beams change nothing of it.
+`tests/models/test_contracts.py` and `test_generation.py` test that padding, caches and beams do not change results.
 """
 
 import torch
