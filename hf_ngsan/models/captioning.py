@@ -53,9 +53,9 @@ class CaptionCache(EncoderDecoderCache):
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Reorders the states of words, and of images only if captions do not share them: beams keep their image."""
-        of_images: Any = [layer for layer in self.cross_attention_cache.layers if layer.is_initialized]
-        own_images = [layer for layer in of_images if len(layer.keys) == len(beam_idx)]
-        for layer in (*self.self_attention_cache.layers, *own_images):
+        layers: Any = self.cross_attention_cache.layers
+        images = [layer for layer in layers if layer.is_initialized and len(layer.keys) == len(beam_idx)]
+        for layer in (*self.self_attention_cache.layers, *images):
             if layer.is_compileable:  # in place, because CUDA graphs write only to tensors that keep their addresses
                 for states in (layer.keys, layer.values):
                     states.copy_(states[beam_idx])
