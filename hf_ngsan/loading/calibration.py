@@ -13,7 +13,7 @@ embeddings come from the dual encoder.
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +99,10 @@ def read_calibration(model: str | Path, checksums: Mapping[str, str] | None = No
     content = content_of(model, CONFIDENCE)
     if content is None:
         return None
-    folder = Path(find_model_folder(model))
-    if content.get("captioner") != weights_of(folder, checksums or {}):
-        raise ValueError(f"{folder / CONFIDENCE} is for other weights; run hf-ngsan calibrate --model {model} again")
+    folder, known = Path(find_model_folder(model)), {field.name for field in fields(Calibration)}
+    if content.keys() != known or content["captioner"] != weights_of(folder, checksums or {}):
+        reason = f"{folder / CONFIDENCE} is for other weights or another version of hf-ngsan"
+        raise ValueError(f"{reason}; run hf-ngsan calibrate --model {model} again")
     return Calibration(**content)
 
 
