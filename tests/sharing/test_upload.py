@@ -46,7 +46,7 @@ def test_model_processor_code_and_card_are_one_commit(online):
     assert {"hf-ngsan", "mine"} <= set(card.data.tags)
     [tag] = repository.tags
     assert f'model="{REPOSITORY}", revision="{tag}"' in card.text
-    assert "not been evaluated" in card.text
+    assert not card.data.eval_results
 
 
 def test_arguments_of_a_commit_are_passed_on(online, folder, monkeypatch):
