@@ -78,7 +78,7 @@ def complete(config: Any, best: Path) -> None:
             command.run(parser.parse_args(words))
         except (ImportError, OSError, ValueError) as error:
             again = shlex.join(["hf-ngsan", command.__name__.rpartition(".")[2], *words])
-            print(f"hf-ngsan: no {made}: {sentence(error)} Later: {again}", file=sys.stderr)
+            print(f"hf-ngsan: {made} was not written: {sentence(error)} To write it: {again}", file=sys.stderr)
 
 
 def config_of(options: argparse.Namespace) -> Any:
