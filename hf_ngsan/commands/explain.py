@@ -70,8 +70,8 @@ def explain_heads(options: argparse.Namespace) -> None:
     print(f"similarity\t{match.similarity:.4f}")
     sides = (("image", match.image_weights, match.shares.sum(1)), ("text", match.text_weights, match.shares.sum(0)))
     for side, weights, shares in sides:
-        for number, of_head in enumerate(weights):
-            word = f"\t{match.words[of_head.argmax()]}" if side == "text" else ""
+        for number, head_weights in enumerate(weights):
+            word = f"\t{match.words[head_weights.argmax()]}" if side == "text" else ""
             print(f"{side} head {number + 1}\t{shares[number]:+.4f}{word}")
         if len(weights):
             print(f"{side} bias\t{shares[-1]:+.4f}")

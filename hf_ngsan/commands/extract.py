@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
 def graph_of(options: argparse.Namespace, images: Any) -> Any:
     """Returns the graph of a captioner's vision encoder; None if it cannot do what is asked."""
     asked = [options.boxes, options.copies, *arguments.pick(options, *arguments.VISION).values()]
-    is_usual = all(value is None for value in asked) and not images.of_clips and is_model(options.backbone)
+    is_usual = all(value is None for value in asked) and not images.are_clips and is_model(options.backbone)
     if not (is_usual and arguments.may_use_graphs(options, len(images))):
         return None
     from ..exporting.onnx_folder import CAPTIONER_GRAPHS, VisionGraph, open_beside
@@ -119,7 +119,7 @@ def graph_of(options: argparse.Namespace, images: Any) -> Any:
 
 
 def vision_fields(options: argparse.Namespace, images: Any) -> dict[str, Any]:
-    kind = "frames" if images.of_clips else None if options.boxes is None else "boxes"
+    kind = "frames" if images.are_clips else None if options.boxes is None else "boxes"
     return arguments.pick(options, *arguments.VISION) | {"kind": kind}
 
 

@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
 
 def graph_of(options: argparse.Namespace, images: Any) -> Any:
     """Returns the ONNX graph for images of a dual encoder; None if it does not support the options."""
-    if images.of_clips or not may_use_graphs(options, len(images)):
+    if images.are_clips or not may_use_graphs(options, len(images)):
         return None
     from ..exporting.onnx_folder import IMAGE, ImageGraph, open_beside
 

@@ -61,8 +61,8 @@ def score(options: argparse.Namespace) -> None:
     per_image = scores.pop("per_image", None)
     if options.clip_score is not None:
         clip = clip_scores(options, images, predictions, matched)
-        of_images = clip.pop("per_image")
-        per_image = per_image and {**per_image, **of_images}
+        image_scores = clip.pop("per_image")
+        per_image = per_image and {**per_image, **image_scores}
         scores |= clip
     if per_image is not None:
         rows = zip(images, *per_image.values(), strict=True)
@@ -110,11 +110,11 @@ def compare(options: argparse.Namespace) -> None:
     metric = CaptionMetrics(metrics=options.metrics, tokenizer=caption_units(options.language))
     scores = compare_captions(metric, first, [captions_of_images[image] for image in images], matched)
     print(f"{'metric':<8} {'A':>7} {'B':>7} {'A - B':>8} {'95% interval':>20} {'p':>7} {'p (Holm)':>9}")
-    for name, of_metric in scores.items():
-        low, high = of_metric.comparison.interval
+    for name, result in scores.items():
+        low, high = result.comparison.interval
         interval = f"[{low:+.4f}, {high:+.4f}]"
         print(
-            f"{name:<8} {of_metric.first:7.4f} {of_metric.second:7.4f} {of_metric.comparison.difference:+8.4f} "
-            f"{interval:>20} {of_metric.comparison.p_value:7.4f} {of_metric.p_holm:9.4f}"
+            f"{name:<8} {result.first:7.4f} {result.second:7.4f} {result.comparison.difference:+8.4f} "
+            f"{interval:>20} {result.comparison.p_value:7.4f} {result.p_holm:9.4f}"
         )
     print(f"{len(images)} images; A - B is the mean over images; p tests that there is no difference")

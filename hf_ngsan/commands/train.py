@@ -67,8 +67,8 @@ def complete(config: Any, best: Path) -> None:
     """Makes graphs and calibration for a fine-tuned model if its initial model has them, or prints why it cannot."""
     start, data = Path(find_model_folder(config.model["init_from"])), config.data
     splits = ["--split", str(data.validation_split), "--train-split", data.train_split]
-    of_photographs = ["--data", data.spec, *splits, "--limit", CALIBRATED_WITH]
-    for made, command, options in (("onnx", export, []), ("confidence.json", calibrate, of_photographs)):
+    data_options = ["--data", data.spec, *splits, "--limit", CALIBRATED_WITH]
+    for made, command, options in (("onnx", export, []), ("confidence.json", calibrate, data_options)):
         has_data = made == "onnx" or (data.validation_split is not None and data.spec.startswith("images:"))
         if not (start / made).exists() or (best / made).exists() or not has_data:
             continue

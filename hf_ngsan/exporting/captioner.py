@@ -115,11 +115,11 @@ class Captioner:
 
     def log_probabilities(self, encoded: Encoded, ids: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities `(B, length, vocab_size)` of the token after each of `ids` `(B, length)`."""
-        (visual, cache), of_steps = encoded, []
+        (visual, cache), step_scores = encoded, []
         for tokens in ids.T:
             scores, cache = self.step(tokens[:, None], visual, cache)
-            of_steps.append(scores[:, 0])
-        return np.stack(of_steps, axis=1)
+            step_scores.append(scores[:, 0])
+        return np.stack(step_scores, axis=1)
 
     def greedy(self, longest: int, visual: Mapping[str, np.ndarray], cache: dict[str, np.ndarray]) -> np.ndarray:
         """Decodes greedily."""

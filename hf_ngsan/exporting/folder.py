@@ -132,8 +132,9 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
     }
     if vision.kind == "grid" and settings["height"] and settings["width"]:
         picture = pictures(1)[0]
-        wanted, pixels = image_processor(picture, return_tensors="np")["pixel_values"][0], pixels_of(picture, settings)
-        if wanted.shape == pixels.shape and np.allclose(pixels, wanted, atol=1e-5):
+        pixels = pixels_of(picture, settings)
+        expected = image_processor(picture, return_tensors="np")["pixel_values"][0]
+        if expected.shape == pixels.shape and np.allclose(pixels, expected, atol=1e-5):
             return settings
     raise UnexportableError(
         f"Exported captioners need a grid of an image that is resized to a fixed size and normalized. This one has "
@@ -159,9 +160,9 @@ def compare(
             captions = exported.words.decode(exported.generate(encoded, num_beams=width))
             others[width] += sum(map(operator.ne, captions, expected))
         output = model.generate(**batch, num_beams=1, return_dict_in_generate=True, output_logits=True)
-        wanted = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
+        model_scores = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
         exported_scores = exported.log_probabilities(encoded, output.sequences[:, :-1].numpy())
-        difference = float(np.maximum(difference, np.abs(exported_scores - wanted).max()))  # propagates NaN
+        difference = float(np.maximum(difference, np.abs(exported_scores - model_scores).max()))  # propagates NaN
     return others, difference
 
 

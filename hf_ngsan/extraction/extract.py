@@ -338,8 +338,8 @@ def rows_by_image_id(folder: FeatureFolder, records: Iterable[ShardRecord]) -> d
     for record in records:
         if record.num_rows:
             shard = Dataset.from_file(str(folder.path / record.file))
-            wanted = [name for name in ("image_id", "file_name", "split", "captions") if name in shard.column_names]
-            rows |= {row.pop("image_id"): row for row in shard.select_columns(wanted).to_list()}
+            columns = [name for name in ("image_id", "file_name", "split", "captions") if name in shard.column_names]
+            rows |= {row.pop("image_id"): row for row in shard.select_columns(columns).to_list()}
     return rows
 
 
@@ -353,8 +353,8 @@ def refuse_other_images(
             continue
         row, stamp = rows[image.image_id], stamps.get(str(image.image_id))
         where = f"{images.source}: {image.file_name} (image {image.image_id})"
-        wanted = {"file_name": image.file_name, "split": split, "captions": image.captions and list(image.captions)}
-        for field, value in wanted.items():
+        expected = {"file_name": image.file_name, "split": split, "captions": image.captions and list(image.captions)}
+        for field, value in expected.items():
             if row.get(field) != value:
                 raise ExtractionError(f"{where} has {field} {value!r}, but {row.get(field)!r} in the output folder.")
         boxes = stamps.get(f"boxes {image.image_id}")

@@ -94,16 +94,16 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
     else:
         folder = find_model_folder(name)
         config = read_config_file(folder)
-    model_type, wanted = config.get("model_type"), fields.pop("kind", None)
+    model_type, chosen = config.get("model_type"), fields.pop("kind", None)
     kind = None
     if model_type != VisionConfig.model_type and model_type not in own_model_types("captioning"):
         try:
             kind = kind_of_source(name, config)
         except ValueError as error:
             raise ExtractionError(f"{str(error).rstrip('.')}{needed_code(config)}.") from error
-        if kind == "regions" and wanted == "boxes":
+        if kind == "regions" and chosen == "boxes":
             raise ExtractionError(f"{name} detects its regions itself; give a backbone for --boxes.")
-        kind = wanted or kind if kind == "grid" else kind
+        kind = chosen or kind if kind == "grid" else kind
     what, allowed = KINDS[kind]
     for field in fields:
         if field not in allowed:

@@ -331,9 +331,9 @@ def public_name(place: str) -> str:
     for name, folder in packaged_models().items():
         if path.is_dir() and path.samefile(folder):
             return name
-    of_cache = next((part for part in path.parts if part.startswith("models--")), None)
-    if of_cache is not None and path.is_dir():
-        return of_cache.removeprefix("models--").replace("--", "/", 1)
+    cache_name = next((part for part in path.parts if part.startswith("models--")), None)
+    if cache_name is not None and path.is_dir():
+        return cache_name.removeprefix("models--").replace("--", "/", 1)
     return place if HUB_NAME.fullmatch(place) and not path.exists() else ""
 
 

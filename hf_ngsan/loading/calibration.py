@@ -58,10 +58,10 @@ class Calibration:
         dimension)`, the mean log-probabilities of captions, and their similarities to the images.
         """
         familiar = familiarity(images, from_text(self.clusters).reshape(-1, images.shape[1]), self.shares)
-        of_captions = np.repeat(np.arange(len(images)), len(scores) // len(images))
+        image_indices = np.repeat(np.arange(len(images)), len(scores) // len(images))
         logits = self.log_probability * np.asarray(scores) + self.similarity * similarities
         values = sigmoid(self.intercept + logits)
-        is_unlike = (familiar < self.min_familiarity)[of_captions]
+        is_unlike = (familiar < self.min_familiarity)[image_indices]
         return [
             {"confidence": value, "unlike_training": unlike, "doubt": self.doubt(value, unlike)}
             for value, unlike in zip(values.tolist(), is_unlike.tolist(), strict=True)

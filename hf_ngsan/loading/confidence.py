@@ -38,8 +38,8 @@ class Confidence:
         """Returns `confidence`, `unlike_training` and `doubt` for each caption; captions of an image are next to each
         other. `pixels` are inputs of the captioner, `scores` the mean log-probabilities of the captions."""
         images = embed_images(self.encoder, pixels)
-        of_captions = np.repeat(images, len(captions) // len(images), axis=0) * embed_captions(self.encoder, captions)
-        return self.calibration.judge(images, scores, of_captions.sum(-1))
+        similarities = np.repeat(images, len(captions) // len(images), axis=0) * embed_captions(self.encoder, captions)
+        return self.calibration.judge(images, scores, similarities.sum(-1))
 
 
 def embed_images(encoder: DualEncoder, inputs: Mapping[str, torch.Tensor]) -> np.ndarray:

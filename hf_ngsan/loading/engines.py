@@ -126,8 +126,8 @@ class BackboneInEngine:
     def compare(self, image: torch.Tensor) -> None:
         """Keeps using the graph only if its feature maps are equal to those of PyTorch."""
         differences = [
-            (result - wanted).abs().max() / wanted.abs().max().clamp(min=1)
-            for result, wanted in zip(self.maps(image), self.in_torch(image).feature_maps, strict=True)
+            (result - expected).abs().max() / expected.abs().max().clamp(min=1)
+            for result, expected in zip(self.maps(image), self.in_torch(image).feature_maps, strict=True)
         ]
         largest = float(torch.stack(differences).max())  # NaN if one difference is NaN
         self.agrees = largest <= TOLERANCE

@@ -123,7 +123,7 @@ def without_foreign_code(mapping: dict, modules: set[str]) -> dict:
             kept[name] = value
         elif isinstance(value, dict):
             named = {kind: {*MODULE.findall(json.dumps(reference))} for kind, reference in value.items()}
-            kept[name] = {kind: value[kind] for kind, of_kind in named.items() if of_kind and of_kind <= modules}
+            kept[name] = {kind: value[kind] for kind, used in named.items() if used and used <= modules}
     return kept
 
 
@@ -188,8 +188,8 @@ def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tenso
         else:
             image = Image.fromarray(random.randint(0, 256, (*IMAGE, 3)).astype(np.uint8))
             inputs |= image_processor(images=[image], return_tensors="pt")
-    of_words = {"input_ids"} if model.can_generate() else {"input_ids", "decoder_input_ids"}
-    for name in sorted(of_words & named.keys()):
+    text_inputs = {"input_ids"} if model.can_generate() else {"input_ids", "decoder_input_ids"}
+    for name in sorted(text_inputs & named.keys()):
         ids = np.arange(config.get_text_config().vocab_size)
         words = np.setdiff1d(ids, getattr(config, "pad_token_id", None) or 0)
         inputs[name] = torch.tensor(words[random.randint(0, len(words), (1, NUM_WORDS))])

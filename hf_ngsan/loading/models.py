@@ -90,9 +90,9 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     model_type, its_task = described.get("model_type"), task_of(described)
     known = own_model_types(task)
     if its_task != task if task is not None else (its_task is None and model_type not in known):
-        wanted = "one of this package" if task is None else f"one for {task}"
+        needed = "one of this package" if task is None else f"one for {task}"
         code = "" if model_type in MODEL_TYPES else needed_code(described)
-        raise ModelFolderError(f"{folder} holds a {model_type} model{code}; give {wanted}, such as {', '.join(known)}.")
+        raise ModelFolderError(f"{folder} holds a {model_type} model{code}; give {needed}, such as {', '.join(known)}.")
     return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # its code is not run
 
 
@@ -165,8 +165,8 @@ def load_model(
     if is_exported(folder):
         exported: Any = ExportedModel(folder, saved)
         remember_source(exported, folder)
-        whole = image_text_processor(folder) if guest else None
-        return exported.eval(), whole or AutoProcessor.from_pretrained(folder, trust_remote_code=False)
+        guest_processor = image_text_processor(folder) if guest else None
+        return exported.eval(), guest_processor or AutoProcessor.from_pretrained(folder, trust_remote_code=False)
     with quiet_loading():
         try:
             model, report = model_loader.from_pretrained(
@@ -225,9 +225,9 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], but_visi
     if but_vision:
         names = {name for name in names if not NAME_IN_VISION.search(name)}
     if names:
-        of_changes = f" with the changed {', '.join(changed)}" if changed else ""
+        changes_text = f" with the changed {', '.join(changed)}" if changed else ""
         lacks = f"{len(names)} weights are missing or have another shape, including {min(names)}"
-        raise ModelFolderError(f"{folder} is not a complete model{of_changes}: {lacks}.")
+        raise ModelFolderError(f"{folder} is not a complete model{changes_text}: {lacks}.")
 
 
 def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:

@@ -197,8 +197,8 @@ class ItemReader:
         kinds: dict[tuple[bool, bool], list[Item]] = {}
         for item in items:
             kinds.setdefault((item.pixels is None, item.boxes is None), []).append(item)
-        for of_kind in kinds.values():
-            yield of_kind, self.model_inputs(of_kind)
+        for same_kind in kinds.values():
+            yield same_kind, self.model_inputs(same_kind)
 
     def model_inputs(self, items: list[Item]) -> BatchFeature:
         text = [item.text for item in items]
@@ -255,8 +255,8 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
         return pad_clips([clip[0] for clip in pixels])
     if len({image.shape for image in pixels}) == 1 and not any("pixel_mask" in image for image in images):
         return {"pixel_values": torch.cat(pixels)}
-    whole = [torch.ones(1, *image.shape[-2:], dtype=torch.long) for image in pixels]
-    masks = [image.get("pixel_mask", mask) for image, mask in zip(images, whole, strict=True)]
+    full_masks = [torch.ones(1, *image.shape[-2:], dtype=torch.long) for image in pixels]
+    masks = [image.get("pixel_mask", mask) for image, mask in zip(images, full_masks, strict=True)]
     height, width = (max(image.shape[axis] for image in pixels) for axis in (-2, -1))
 
     def padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -316,9 +316,9 @@ class ItemPipeline(ImageToTextPipeline):
 
     def _sanitize_parameters(self, generate_kwargs: dict | None = None, **kwargs: Any) -> tuple[dict, dict, dict]:  # type: ignore[override]
         names = {self.text_argument: "text", "return_attention": "with_maps", "attention_side": "attention_side"}
-        of_reader = {names[name]: value for name, value in kwargs.items() if name in names and value is not None}
-        of_model = {name: value for name, value in kwargs.items() if name not in (self.text_argument, "attention_side")}
-        return of_reader, {**(generate_kwargs or {}), **of_model}, {}
+        reading = {names[name]: value for name, value in kwargs.items() if name in names and value is not None}
+        options = {name: value for name, value in kwargs.items() if name not in (self.text_argument, "attention_side")}
+        return reading, {**(generate_kwargs or {}), **options}, {}
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
         return self.reader_class(self.processor, self.model.config, **preprocess_params)

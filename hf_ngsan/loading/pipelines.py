@@ -111,8 +111,8 @@ class CaptioningPipeline(ItemPipeline):
             answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
             pairs = word_visualness_pairs(self.model, tokenizer, inputs, sequences)
-            for answer, of_words in zip(answers, pairs, strict=True):
-                answer["visualness"] = of_words
+            for answer, word_values in zip(answers, pairs, strict=True):
+                answer["visualness"] = word_values
         if return_attention:
             attention = word_attention(self.model, tokenizer, inputs, sequences)
             for answer, (words, weights) in zip(answers, attention, strict=True):
@@ -129,8 +129,8 @@ class CaptioningPipeline(ItemPipeline):
 
 
 def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:
-    for answer, of_text in zip(answers, scores, strict=True):
-        answer.update(score=of_text.score, word_scores=of_text.words)
+    for answer, text_score in zip(answers, scores, strict=True):
+        answer.update(score=text_score.score, word_scores=text_score.words)
 
 
 class GuestCaptioningPipeline(CaptioningPipeline):

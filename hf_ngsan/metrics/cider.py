@@ -134,9 +134,9 @@ class DocumentFrequency:
             known = np.flatnonzero((parents >= 0) & (last >= 0) & (last < self.base))
             above = np.full(len(parents), -1)
             if len(keys):
-                wanted = parents[known] * self.base + last[known]
-                places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-                above[known] = np.where(keys[places] == wanted, places, -1)
+                sought_keys = parents[known] * self.base + last[known]
+                places = np.minimum(np.searchsorted(keys, sought_keys), len(keys) - 1)
+                above[known] = np.where(keys[places] == sought_keys, places, -1)
             frequencies.append(np.where(above >= 0, counts[above], 1) if len(counts) else np.ones(len(above)))
         return np.log(np.concatenate(frequencies))
 

@@ -174,7 +174,7 @@ class MeteorScorer:
                 if start not in same:
                     matches.append(Match(start, 1, place, 1, STEM))
             if synsets := reference.synsets.get(word):
-                others = (other for other, of_other in caption.synsets.items() if not synsets.isdisjoint(of_other))
+                others = (other for other, ids in caption.synsets.items() if not synsets.isdisjoint(ids))
                 places = sorted(start for other in others if other != word for start in caption.word_places[other])
                 matches += [Match(start, 1, place, 1, SYNONYM) for start in places]
             by_place.append(matches)

@@ -113,8 +113,8 @@ class CaptioningImageProcessor(PilBackend):
             if image.dtype != np.uint8:
                 out[:] = with_statistics(image)
                 continue
-            for values, channel, of_channel in zip(table(len(image)), image, out, strict=True):
-                np.take(values, channel, out=of_channel, mode="clip")  # the mode that needs no buffer
+            for values, channel, out_channel in zip(table(len(image)), image, out, strict=True):
+                np.take(values, channel, out=out_channel, mode="clip")  # the mode that needs no buffer
         data: dict[str, Any] = {"pixel_values": pixels if return_tensors else [*pixels]}
         pad_size = settings["pad_size"]
         if settings["do_pad"] and (pad_size is not None or isinstance(pixels, list)):

@@ -158,8 +158,8 @@ class VisionModel(HubPreTrainedModel):
         mask = boxes.new_ones(boxes.shape[:2], dtype=torch.long) if mask is None else mask
         is_added = ~mask.bool().any(1) | self.config.with_whole_image
         if is_added.any():
-            whole = boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(boxes), 1, 4)
-            boxes, mask = torch.cat([boxes, whole], dim=1), torch.cat([mask, is_added[:, None].to(mask)], dim=1)
+            full_image = boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(boxes), 1, 4)
+            boxes, mask = torch.cat([boxes, full_image], dim=1), torch.cat([mask, is_added[:, None].to(mask)], dim=1)
         return boxes, mask
 
     def encode_grid(

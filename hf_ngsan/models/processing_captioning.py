@@ -228,8 +228,8 @@ def pad_visual_inputs(
     """Pads the features or boxes of several images with zeros; see [`CaptioningProcessor.__call__`]."""
     features = [] if visual_features is None else as_arrays(visual_features, "visual_features")
     boxes = [] if visual_boxes is None else as_arrays(visual_boxes, "visual_boxes", may_be_empty=not features)
-    for index, (array, of_regions) in enumerate(zip(boxes, features or boxes, strict=True) if boxes else ()):
-        check_boxes(array, len(of_regions), f"image {index}")
+    for index, (array, image_rows) in enumerate(zip(boxes, features or boxes, strict=True) if boxes else ()):
+        check_boxes(array, len(image_rows), f"image {index}")
     batch = {name: padded(of) for name, of in (("visual_features", features), ("visual_boxes", boxes)) if of}
     if features or len({len(array) for array in boxes}) > 1:
         batch["attention_mask"] = padded([np.ones(len(array), np.int64) for array in features or boxes])

@@ -252,13 +252,13 @@ def changes_of(config: str, changes: Sequence[str]) -> list[str]:
 def check_overrides(overrides: Sequence[str], table: Table) -> None:
     """Raises a ConfigError for an override of a key that distinguishes the runs of a table."""
     changes = " ".join(f"{run.paper_changes} {run.changes}" for run in table.runs.values()).split()
-    of_rows = {text.partition("=")[0] for text in changes} | {"model.pretrained_language_model"}
+    row_keys = {text.partition("=")[0] for text in changes} | {"model.pretrained_language_model"}
     for text in overrides:
         section, key, _ = parse_override(text)
         name = f"{section}.{key}"
         if name in OWN_OPTIONS:
             raise ConfigError(f"{name} is set for each run of a table; leave it out, and give {OWN_OPTIONS[name]}.")
-        if name in of_rows:
+        if name in row_keys:
             raise ConfigError(f"{name} distinguishes the rows of this table; leave it out.")
 
 

@@ -171,8 +171,8 @@ class CaptioningTask(Task):
         names = self.config.training.teachers
         if not names:
             return None
-        teacher, of_teacher = load_captioners(names)
-        if of_teacher.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
+        teacher, teacher_processor = load_captioners(names)
+        if teacher_processor.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
             other = f"training.teachers has {names[0]}, which has another vocabulary than this captioner"
             raise ConfigError(f"{other}; data.new_words=null keeps that of model.init_from.")
         return teacher.requires_grad_(False)

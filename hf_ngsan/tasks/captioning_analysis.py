@@ -64,10 +64,10 @@ def captions_with_visualness(
 
 def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[WordVisualness]:
     """Returns the visualness of each word, the most visual word first; equal ones are in alphabetical order."""
-    of_words = defaultdict(list)
+    by_word = defaultdict(list)
     for word, value in chain.from_iterable(captions):
-        of_words[word].append(value)
-    table = [WordVisualness(word, fmean(values), len(values), pstdev(values)) for word, values in of_words.items()]
+        by_word[word].append(value)
+    table = [WordVisualness(word, fmean(values), len(values), pstdev(values)) for word, values in by_word.items()]
     return sorted(table, key=lambda entry: (-entry.mean, entry.word))
 
 
@@ -259,7 +259,7 @@ def calibrate(
 ) -> Calibration:
     """Calibrates the confidence of a captioner with datasets that it was not trained on, and its training images."""
     if not all(map(len, training_rows)):
-        empty = next(spec for spec, of_spec in zip(data, training_rows, strict=True) if not len(of_spec))
+        empty = next(spec for spec, spec_rows in zip(data, training_rows, strict=True) if not len(spec_rows))
         raise ValueError(f"{empty} has no training images; give their split with --train-split.")
     if (number := sum(map(len, rows))) < (least := NUM_FOLDS * NUM_BINS):
         raise ValueError(f"{number} photographs are too few for a calibration; {least} are needed in {split}.")
@@ -280,7 +280,7 @@ def calibrate(
         with torch.inference_mode():
             sequences = captioner.generate(**inputs, num_beams=beams)
         texts = [text.strip() for text in processor.batch_decode(sequences, skip_special_tokens=True)]
-        scores = [of_text.score for of_text in text_scores(captioner, processor.tokenizer, inputs, sequences)]
+        scores = [text_score.score for text_score in text_scores(captioner, processor.tokenizer, inputs, sequences)]
         similarities = (images * embed_captions(encoder, texts)).sum(-1).tolist()
         return list(zip(texts, scores, similarities, images, strict=True))
 

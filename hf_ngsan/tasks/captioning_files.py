@@ -89,9 +89,9 @@ class GraphJudge:
         self, inputs: dict[str, np.ndarray], captions: Sequence[str], scores: Sequence[float]
     ) -> list[dict[str, Any]]:
         """Returns `confidence`, `unlike_training` and `doubt` of each caption, from the inputs of the captioner."""
-        of_images, of_texts = self.encoders
-        images = of_images.embed(inputs)
-        texts = map(of_texts.embed, captions)  # None for a caption without words, which matches no image
+        image_encoder, text_encoder = self.encoders
+        images = image_encoder.embed(inputs)
+        texts = map(text_encoder.embed, captions)  # None for a caption without words, which matches no image
         pairs = zip(images, texts, strict=True)
         similarities = [0.0 if text is None else float(image @ text[0]) for image, text in pairs]
         return self.calibration.judge(images, scores, np.array(similarities))
@@ -103,11 +103,11 @@ def scores_of(captioner: Captioner, encoded: Encoded, ids: np.ndarray) -> list[t
     lengths = np.where(is_end.any(-1), is_end.argmax(-1) + 1, is_end.shape[1])
     ids = ids[:, : 1 + lengths.max()]
     all_scores = captioner.log_probabilities(encoded, ids[:, :-1])
-    of_tokens = np.take_along_axis(all_scores, ids[:, 1:, None], axis=-1)[..., 0]
+    token_scores = np.take_along_axis(all_scores, ids[:, 1:, None], axis=-1)[..., 0]
     vocabulary: Any = captioner.words.vocabulary
-    of_captions = []
-    for tokens, length, values in zip(ids[:, 1:].tolist(), lengths.tolist(), of_tokens.tolist(), strict=True):
+    caption_scores = []
+    for tokens, length, values in zip(ids[:, 1:].tolist(), lengths.tolist(), token_scores.tolist(), strict=True):
         pairs = list(zip(tokens, values, strict=True))[:length]
         words = [(vocabulary[token], value) for token, value in pairs if token not in captioner.words.special]
-        of_captions.append((sum(values[:length]) / max(length, 1), words))
-    return of_captions
+        caption_scores.append((sum(values[:length]) / max(length, 1), words))
+    return caption_scores

@@ -97,8 +97,8 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
     if not is_new and fields.get("vision_config") is not None:
         changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
         changed["transformers_version"] = None  # makes unknown keys errors, as in a config of a user
-        wanted = changed_config(config, {"vision_config": changed}).vision_config
-        how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
+        vision = changed_config(config, {"vision_config": changed}).vision_config
+        how_trained = {"frozen": vision.frozen, "save_frozen_weights": vision.save_frozen_weights}
         as_saved = {name: getattr(trained, name) for name in how_trained}  # loading needs to know where the weights are
         fields["vision_config"] = {**changed, **as_saved}
     model, processor = load_captioner(folder, new_vision=is_new, **fields)
@@ -258,8 +258,8 @@ def policy_of(guest: Guest, settings: Any) -> Policy:
     pad_token_id = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     config: Any = guest.model.config
     size = config.get_text_config(decoder=True).vocab_size
-    of_images = {getattr(config, name, None) for name in ("image_token_id", "video_token_id")} - {None}
-    never = {*of_images, *tokenizer.all_special_ids, *(guest.model.generation_config.suppress_tokens or ())}
+    image_ids = {getattr(config, name, None) for name in ("image_token_id", "video_token_id")} - {None}
+    never = {*image_ids, *tokenizer.all_special_ids, *(guest.model.generation_config.suppress_tokens or ())}
     never -= {end, *guest.caption_ids("")}
     return Policy(
         eos_token_id=end,

@@ -63,8 +63,8 @@ def lines_of_model(path: Path) -> list[str]:
         if config.get(field) is not None:
             lines.append(f"{words}: {config[field]}")
     if config.get("vision_config"):
-        of_clips = config["vision_config"].get("kind") == "frames"
-        lines.append(f"has a vision encoder and reads {'videos' if of_clips else 'images'}")
+        reads_clips = config["vision_config"].get("kind") == "frames"
+        lines.append(f"has a vision encoder and reads {'videos' if reads_clips else 'images'}")
     files = sorted(path.glob("[!.]*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")

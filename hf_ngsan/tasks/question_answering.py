@@ -132,13 +132,13 @@ def predict_answers(
 
 def answer_accuracies(rows: Dataset, answers: Sequence[str]) -> dict[str, float]:
     """Returns the VQA accuracy, in percent, of one answer per row, also for each `answer_type` of the rows."""
-    of_rows = [vqa_accuracy(answer, people) for answer, people in zip(answers, column(rows, "answers"), strict=True)]
-    scores = {"accuracy": 100 * sum(of_rows) / len(of_rows)}
+    accuracies = [vqa_accuracy(answer, people) for answer, people in zip(answers, column(rows, "answers"), strict=True)]
+    scores = {"accuracy": 100 * sum(accuracies) / len(accuracies)}
     if "answer_type" in rows.column_names:
-        of_types: dict[str, list[float]] = defaultdict(list)
-        for kind, accuracy in zip(column(rows, "answer_type"), of_rows, strict=True):
-            of_types[accuracy_name(kind or "other")].append(accuracy)
-        scores |= {name: 100 * sum(of_type) / len(of_type) for name, of_type in sorted(of_types.items())}
+        by_type: dict[str, list[float]] = defaultdict(list)
+        for kind, accuracy in zip(column(rows, "answer_type"), accuracies, strict=True):
+            by_type[accuracy_name(kind or "other")].append(accuracy)
+        scores |= {name: 100 * sum(shares) / len(shares) for name, shares in sorted(by_type.items())}
     return scores
 
 

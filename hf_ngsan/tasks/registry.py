@@ -223,8 +223,8 @@ def leaks(model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor]) -> Ite
     changes = []
     for before, after in ((0, PADDED), (PADDED, 0)):
         padded = pad(words, (before, after), value=model.config.pad_token_id)
-        of_padded = scores(**{roles.words: padded, roles.word_mask: pad(mask, (before, after))})
-        changes.append(of_padded[:, before : before + words.shape[1]] - expected)
+        padded_scores = scores(**{roles.words: padded, roles.word_mask: pad(mask, (before, after))})
+        changes.append(padded_scores[:, before : before + words.shape[1]] - expected)
     yield "padded words", "padding changes predictions", changes
 
     yield from leaks_of_source(model, roles, inputs, scores, expected)

@@ -50,10 +50,10 @@ def new_dual_encoder(
     guest = new_models.trained_guest(config, "retrieval", ONLY_OURS)
     if guest is not None:
         return guest
-    fields, data, of_loss = dict(config.model), config.data, asdict(config.contrastive)
-    follows = {**new_models.FOLLOWS_FROM_DATA, **{name: f"contrastive.{name}" for name in of_loss}}
+    fields, data, loss_fields = dict(config.model), config.data, asdict(config.contrastive)
+    follows = {**new_models.FOLLOWS_FROM_DATA, **{name: f"contrastive.{name}" for name in loss_fields}}
     if "init_from" in fields:
-        model, processor = new_models.trained_model(fields, "retrieval", follows, **of_loss)
+        model, processor = new_models.trained_model(fields, "retrieval", follows, **loss_fields)
         learn_new_words(model, processor.tokenizer, captions, data.new_words)
         if data.image_size is not None and processor.image_processor is not None:
             processor.image_processor.size = SizeDict(height=data.image_size, width=data.image_size)
@@ -61,7 +61,7 @@ def new_dual_encoder(
     kind = new_models.new_config_class(fields, "retrieval", follows)
     new_models.set_feature_size(fields, kind, visual_feature_size, data.spec)
     tokenizer = new_tokenizer(fields, config, captions)
-    model = new_models.new_model(kind(**fields, **of_loss), "AutoModel")
+    model = new_models.new_model(kind(**fields, **loss_fields), "AutoModel")
     processor = new_models.new_processor(model, tokenizer, data.image_size)
     new_models.fill_word_vectors(model, tokenizer, data, "model.text_config.word_embedding_size")
     return model, processor
@@ -119,8 +119,8 @@ def embed_pairs(
         batch = take(rows, indices)
         numbers = [len(row["captions"]) for row in batch]
         texts = embed_texts(model, processor, [caption for row in batch for caption in row["captions"]])
-        of_images = np.split(texts, np.cumsum(numbers)[:-1])
-        return list(zip(embed_images(model, processor, batch), of_images, strict=True))
+        texts_by_image = np.split(texts, np.cumsum(numbers)[:-1])
+        return list(zip(embed_images(model, processor, batch), texts_by_image, strict=True))
 
     pairs = map_sharded(embed, len(rows), batch_size, accelerator)
     images, captions = zip(*pairs, strict=True)

@@ -125,9 +125,9 @@ def calibrate_search(
     similarities = embed_texts(model, processor, list(chain.from_iterable(captions))) @ images.T
     matching = similarities[np.arange(len(image_of_caption)), image_of_caption]
     random, best = np.random.default_rng(0), []
-    for of_images, number in zip(similarities, image_of_caption, strict=True):
+    for image_similarities, number in zip(similarities, image_of_caption, strict=True):
         drawn = random.choice(len(images) - 1, COLLECTION, replace=False)
-        best.append(of_images[drawn + (drawn >= number)].max())
+        best.append(image_similarities[drawn + (drawn >= number)].max())
     mistaken, missed = np.sort(best), np.sort(matching)
     candidates = np.sort(np.concatenate([mistaken, missed]))
     too_many = 1 - np.searchsorted(mistaken, candidates) / len(mistaken)

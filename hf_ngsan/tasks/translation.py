@@ -106,8 +106,8 @@ def translate_batch(
     with torch.inference_mode():
         ids = cast(WordGenerationMixin, model).generate(**inputs, **generate_arguments)
     lines = [" ".join(text.strip().splitlines()) for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
-    of_lines: list[Any] = text_scores(model, tokenizer, inputs, ids) if scores else [None] * len(lines)
-    return list(zip(lines, of_lines, strict=True))
+    line_scores: list[Any] = text_scores(model, tokenizer, inputs, ids) if scores else [None] * len(lines)
+    return list(zip(lines, line_scores, strict=True))
 
 
 def translate_rows(

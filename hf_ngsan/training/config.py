@@ -318,8 +318,8 @@ def load_training_config(
     sections = read_with_base(path)
     with_lora = sections.pop(WITH_LORA, {})
     changes = [parse_override(text) for text in overrides]
-    of_model = {key: value for section, key, value in changes if section == "model"}
-    kind = config_class_of({**sections.get("model", {}), **of_model})
+    model_fields = {key: value for section, key, value in changes if section == "model"}
+    kind = config_class_of({**sections.get("model", {}), **model_fields})
     for section, key, value in changes:
         sections[section] = {**sections.get(section, {}), key: value}
         with_lora.pop(f"{section}.{key}", None)

@@ -374,8 +374,8 @@ class TrainingLoop:
         logger.info("%s", ", ".join(parts))
         if self.out_of_patience():
             logger.info("Early stopping of this stage: no better %s since epoch %d.", metric, progress.best_epoch or 0)
-        of_stage = [earlier for earlier in progress.history if earlier["stage"] == self.stage.name]
-        for warning in self.objective.warnings(of_stage):
+        stage_history = [earlier for earlier in progress.history if earlier["stage"] == self.stage.name]
+        for warning in self.objective.warnings(stage_history):
             logger.warning("Warning: %s", warning)
         self.log({f"epoch/{name}": value for name, value in entry.items() if isinstance(value, float)})
         if self.accelerator.is_main_process:

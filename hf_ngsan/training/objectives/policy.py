@@ -104,10 +104,10 @@ def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
         logits_processor: Any,
         stopping_criteria: Any,
         generation_config: Any,
-        **of_model: Any,
+        **model_inputs: Any,
     ) -> torch.Tensor:
         number = len(uniforms) // len(input_ids)
-        decoder = StepwiseDecoder(model, input_ids.repeat_interleave(number, dim=0), of_model)
+        decoder = StepwiseDecoder(model, input_ids.repeat_interleave(number, dim=0), model_inputs)
         ended = torch.zeros(len(uniforms), dtype=torch.bool, device=uniforms.device)
         for numbers in uniforms.unbind(-1):
             words = draw_words(policy, decoder.step().logits[:, -1], numbers)
