@@ -35,7 +35,7 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-class OfImages(ABC):
+class ImageMapper(ABC):
     """Base class: reads the images in a column and adds the columns of the model, with these Arrow types."""
 
     def __init__(self, column: str, types: Mapping[str, pa.DataType]) -> None:
@@ -62,7 +62,7 @@ class OfImages(ABC):
         """Returns the columns for PIL images."""
 
 
-class ImageEncoder(OfImages):
+class ImageEncoder(ImageMapper):
     """Adds `visual_features (N, D)`, `visual_boxes (N, 4)`, `width` and `height`: rows of the feature contract.
 
     If there is a column `path` but no `image_id`, ids are 63 bits of the SHA-256 of the paths, and so do not depend on
@@ -104,7 +104,7 @@ class ImageEncoder(OfImages):
         }
 
 
-class Captioner(OfImages):
+class Captioner(ImageMapper):
     """Adds `caption` and `score`, the mean log-probability of its words.
 
     Args:
@@ -126,7 +126,7 @@ class Captioner(OfImages):
         return {"caption": [answer["generated_text"] for answer in best], "score": [answer["score"] for answer in best]}
 
 
-class Embedder(OfImages):
+class Embedder(ImageMapper):
     """Adds `embedding (D,)`, float32; searches compare embeddings by inner products.
 
     Args:

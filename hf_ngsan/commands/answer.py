@@ -88,7 +88,7 @@ def inputs_of(options: argparse.Namespace, model: Any, processor: Any) -> tuple[
     """Returns rows of images and questions, and the name of each."""
     from ..data.coco_files import read_json_lines
     from ..tasks.caption_rows import check_drawable
-    from ..tasks.question_answering import column, image_rows, load_questions, questions_for
+    from ..tasks.question_answering import column, load_questions, questions_for, rows_of_images
 
     if options.image is not None:
         return [{"image": options.image, "question": options.question}], [options.image]
@@ -102,5 +102,5 @@ def inputs_of(options: argparse.Namespace, model: Any, processor: Any) -> tuple[
     rows = load_questions(options.data, options.split, with_answers=False, limit=options.limit)
     rows = questions_for(model, processor, rows, options.data, keep_images=options.save_attention is not None)
     if options.save_attention is not None:
-        check_drawable(image_rows(rows), options.data, options.split)
+        check_drawable(rows_of_images(rows), options.data, options.split)
     return rows, map(str, column(rows, "question_id" if "question_id" in rows.column_names else "image_id"))

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     if options.counterfactual is not None:
         if options.image is not None or options.data is None:
             raise ValueError("--counterfactual needs a dataset (--data) instead of IMAGE.")
-        explain_counterfactual(options)
+        write_counterfactual(options)
     elif options.image is not None and options.figure is not None and options.text is None and options.data is None:
         draw_geometric_bias(options)
     elif options.image is None or options.text is None or options.data is not None or options.output is not None:
@@ -98,7 +98,7 @@ def draw_geometric_bias(options: argparse.Namespace) -> None:
     save_figure(figure, options.figure)
 
 
-def explain_counterfactual(options: argparse.Namespace) -> None:
+def write_counterfactual(options: argparse.Namespace) -> None:
     """Writes the effect of changed boxes of one image or of many as JSON; draws that of one image."""
     if options.figure and options.counterfactual == "score":
         raise ValueError("--figure draws one image; leave it out with --counterfactual score.")

@@ -52,16 +52,16 @@ def check(options: argparse.Namespace) -> None:
     arguments.check_files(options.boxes)
     if options.boxes is not None and options.copies is not None:
         raise ValueError("--copies changes images but not the boxes of --boxes; leave out one of the two.")
-    check_backbone(options.backbone, **vision_fields(options, find_images(options)))
+    check_backbone(options.backbone, **vision_fields(options, images_to_extract(options)))
 
 
 def run(options: argparse.Namespace) -> None:
     from ..extraction.extract import extract_features
     from ..io.processes import OneProcess, extraction_accelerator
 
-    images = find_images(options)
+    images = images_to_extract(options)
     accelerator: Any = OneProcess()
-    model = graph_of(options, images)
+    model = vision_graph(options, images)
     if model is not None:
         image_processor = model.image_processor
     else:
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> None:
     accelerator.end_training()
 
 
-def graph_of(options: argparse.Namespace, images: Any) -> Any:
+def vision_graph(options: argparse.Namespace, images: Any) -> Any:
     """Returns the graph of a captioner's vision encoder; None if it cannot do what is asked."""
     asked = [options.boxes, options.copies, *arguments.pick(options, *arguments.VISION).values()]
     is_usual = all(value is None for value in asked) and not images.are_clips and is_model(options.backbone)
@@ -123,9 +123,9 @@ def vision_fields(options: argparse.Namespace, images: Any) -> dict[str, Any]:
     return arguments.pick(options, *arguments.VISION) | {"kind": kind}
 
 
-def find_images(options: argparse.Namespace) -> Any:
+def images_to_extract(options: argparse.Namespace) -> Any:
     from ..extraction import list_images
-    from ..extraction.extract import check_output_folder
+    from ..extraction.extract import check_extraction_folder
 
-    check_output_folder(Path(options.output))
+    check_extraction_folder(Path(options.output))
     return list_images(options.images, options.image_folder, options.split)

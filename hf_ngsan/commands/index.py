@@ -38,16 +38,16 @@ def check(options: argparse.Namespace) -> None:
     from ..loading.models import load_config
 
     load_config(options.model, "retrieval")
-    find_images(options)
+    images_to_index(options)
 
 
 def run(options: argparse.Namespace) -> None:
     from ..io.processes import OneProcess, extraction_accelerator
     from ..tasks.retrieval_indexing import write_index
 
-    images = find_images(options)
+    images = images_to_index(options)
     accelerator: Any = OneProcess()
-    encoder = graph_of(options, images)
+    encoder = image_graph(options, images)
     if encoder is None:
         from ..tasks.retrieval_search import image_encoder_of
 
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
     accelerator.end_training()
 
 
-def graph_of(options: argparse.Namespace, images: Any) -> Any:
+def image_graph(options: argparse.Namespace, images: Any) -> Any:
     """Returns the ONNX graph for images of a dual encoder; None if it does not support the options."""
     if images.are_clips or not may_use_graphs(options, len(images)):
         return None
@@ -79,7 +79,7 @@ def graph_of(options: argparse.Namespace, images: Any) -> Any:
     return graph if graph is not None and graph.image_processor and graph.dimension else None
 
 
-def find_images(options: argparse.Namespace) -> Any:
+def images_to_index(options: argparse.Namespace) -> Any:
     from ..extraction import list_images
     from ..retrieval import check_new_index
 

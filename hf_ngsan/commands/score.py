@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     if options.compare is not None:
         if options.per_image is not None or options.clip_score is not None:
             raise ValueError("--compare can be combined with --references and --metrics only.")
-        compare(options)
+        print_comparison(options)
         return
     if (options.clip_score is None) != (options.image_folder is None):
         raise ValueError("CLIPScore needs the images; give --clip-score and --image-folder together.")
@@ -93,7 +93,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
     return metric.compute(predictions=predictions, images=images, references=references, per_image=True)
 
 
-def compare(options: argparse.Namespace) -> None:
+def print_comparison(options: argparse.Namespace) -> None:
     """Prints the differences between two systems, with intervals."""
     from ..data.coco_files import match_results, read_references, read_results
     from ..languages import caption_units

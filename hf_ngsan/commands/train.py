@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    config = config_of(options)
+    config = training_config(options)
     from ..training.output_folder import check_output_folder
 
     check_output_folder(config, options.resume, options.overwrite)
 
 
 def run(options: argparse.Namespace) -> None:
-    config, is_main = config_of(options), os.environ.get("RANK", "0") == "0"
+    config, is_main = training_config(options), os.environ.get("RANK", "0") == "0"
     from ..io.processes import leave_process_group
     from ..tasks import train
 
@@ -81,7 +81,7 @@ def complete(config: Any, best: Path) -> None:
             print(f"hf-ngsan: {made} was not written: {sentence(error)} To write it: {again}", file=sys.stderr)
 
 
-def config_of(options: argparse.Namespace) -> Any:
+def training_config(options: argparse.Namespace) -> Any:
     stage = [] if options.stage is None else [f"training.stage={options.stage}"]
     overrides = [*options.overrides, *stage]
     if not options.modules:  # modules may register tasks with other keys

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     arguments.check_figures("--figures", options.figures, [options.data])
     from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.captioning_analysis import captions_with_visualness, table_of_words
+    from ..tasks.captioning_analysis import captions_with_visualness, visualness_of_words
     from ..tasks.new_models import checked_generation
     from ..visualization import plot_visual_words, plot_visualness, save_figure
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
     rows = rows_for(model, processor, loaded, options.data)
     settings = checked_generation(arguments.generation_arguments(options), model.generation_config)
     captions = captions_with_visualness(model, processor, rows, batch_size=options.batch_size, **settings)
-    table = [entry for entry in table_of_words(captions) if entry.occurrences >= options.min_count]
+    table = [entry for entry in visualness_of_words(captions) if entry.occurrences >= options.min_count]
     print("word\tvisualness\tcount\tstd")
     for word, mean, count, std in table:
         print(f"{word}\t{mean:.4f}\t{count}\t{std:.4f}")

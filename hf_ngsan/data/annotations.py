@@ -131,7 +131,7 @@ def vatex_records(document: Any, path: Path) -> list[Record]:
     return [checked_record(f"{path}, row {place}", video) for place, video in enumerate(document)]
 
 
-def read_video(video: Record, language: str = "en") -> AnnotatedImage:
+def read_video_captions(video: Record, language: str = "en") -> AnnotatedImage:
     """Returns a video with its captions in one language, `"en"` or `"zh"`."""
     field = CAPTIONS_OF_VATEX[language]
     captions = video.fields.get(field)
@@ -158,7 +158,7 @@ ANNOTATION_FORMATS = {
     for layout in (
         AnnotationFormat("karpathy", KARPATHY, is_karpathy, karpathy_records, read_karpathy_image),
         AnnotationFormat("coco", "COCO's captions_*.json and instances_*.json", is_coco, coco_records, read_coco_image),
-        AnnotationFormat("vatex-captions", "VATEX's captions", is_vatex_captions, vatex_records, read_video),
+        AnnotationFormat("vatex-captions", "VATEX's captions", is_vatex_captions, vatex_records, read_video_captions),
     )
 }
 

@@ -70,10 +70,10 @@ class CaptionCollator:
         chosen = self.choose_captions(rows, captions)
         batch = self.processor(
             **(visual_arguments(rows) if self.with_images else {}),
-            captions=chosen and [pick(texts, places) for texts, places in zip(captions, chosen, strict=True)],
+            captions=chosen and [values_at(texts, places) for texts, places in zip(captions, chosen, strict=True)],
         )
         if chosen and all(row.get("caption_weights") is not None for row in rows):
-            weights = [pick(row["caption_weights"], places, 0.0) for row, places in zip(rows, chosen, strict=True)]
+            weights = [values_at(row["caption_weights"], places, 0.0) for row, places in zip(rows, chosen, strict=True)]
             batch["caption_weights"] = torch.tensor(weights).flatten()
         if self.max_caption_length is not None and "labels" in batch:
             batch["labels"] = batch["labels"][:, : self.max_caption_length]
@@ -123,5 +123,5 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
     return {"visual_features": features, "visual_boxes": list(map(np.asarray, boxes)) if all(has_boxes) else None}
 
 
-def pick(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:
+def values_at(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:
     return [missing if place is None else values[place] for place in places]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Value
 
-from .annotations import CAPTIONS_OF_VATEX, listing, parse_records, read_video, vatex_records
+from .annotations import CAPTIONS_OF_VATEX, listing, parse_records, read_video_captions, vatex_records
 from .coco_files import Record, in_order, known_id, read_json, records_by_id, records_of
 from .contract import ROUNDING, caption_features, check_features, clamp_boxes, widening_note
 from .errors import DataError, naming_damage
@@ -130,7 +130,7 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
         raise DataError(f"{folder} must have one caption file {pattern} for the split {split!r}; there are {listed}.")
     [captions] = files
     records = vatex_records(read_json(captions), captions)
-    read = partial(read_video, language=language)
+    read = partial(read_video_captions, language=language)
     videos = {video.name: video.captions for _, video in parse_records(records, read, attrgetter("key"), None)}
     source = FEATURE_FORMATS["vatex"].open(folder)
     states = [(file, (folder / file).stat()) for name, file in sorted(source.names) if name in videos]

@@ -82,11 +82,11 @@ def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
         reason = skipped[0]["reason"].rstrip(".")
         lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first, {reason}"
         notes = [note_of_left_out(lack, skip_errors, "skip_errors=true")]
-    columns = columns_of(rows, COLUMNS)
+    columns = used_columns(rows, COLUMNS)
     return Rows(columns, ({name: row.get(name) for name in columns} for row in rows), len(rows), notes)
 
 
-def columns_of(rows: Sequence[dict], columns: dict[str, Any]) -> Features:
+def used_columns(rows: Sequence[dict], columns: dict[str, Any]) -> Features:
     """Returns the columns in which at least one row has a value."""
     return Features({name: kind for name, kind in columns.items() if any(row.get(name) is not None for row in rows)})
 
@@ -239,7 +239,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
                 boxes = record.fields["structured_rep"]
                 if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in ("true", "false"):
                     raise DataError(f"{record.where}: identifier, label or structured_rep is not valid for NLVR.")
-                features, places, names = regions_of(boxes) if regions else BLANK_REGION
+                features, places, names = item_regions(boxes) if regions else BLANK_REGION
             number = int(match[1]) * 1000 + int(match[2])
             row = {"question_id": number, "image_id": number, "question": record.string("sentence")}
             row["answers"] = [record.fields["label"]]
@@ -254,7 +254,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
     return Rows(Features(columns), rows(), len(records))
 
 
-def regions_of(boxes: list[list[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def item_regions(boxes: list[list[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Returns features, boxes and names of the items in three boxes and of the boxes around them."""
     items = [(item, box) for box, items in enumerate(boxes) for item in items]
     features = np.zeros((len(items) + NUM_BOXES, len(KINDS) + len(COLOURS) + len(SIZES)), dtype=np.float32)

@@ -243,7 +243,7 @@ for built_in in (
     ),
     Reader(
         name="images",
-        loader="hf_ngsan.data.images.loading:load_images",
+        loader="hf_ngsan.data.images.loading:load_image_dataset",
         source="SOURCE",
         usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME][,links=true]",
         summary="images with captions: a folder of Parquet files, WebDataset tar files, image files with"

@@ -9,7 +9,7 @@ from transformers.image_processing_base import ImageProcessingMixin
 from transformers.image_processing_utils import get_size_dict
 
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
-from ..models.backbone_sources import kind_of_source, packaged_config, preprocessing_of_variant
+from ..models.backbone_sources import kind_of_source, packaged_backbone_config, preprocessing_of_variant
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
@@ -90,7 +90,7 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
     fields = {key: value for key, value in fields.items() if value is not None}
     if is_packaged(name):
         find_packaged_weights(str(name))
-        folder, config = str(name), packaged_config(str(name))
+        folder, config = str(name), packaged_backbone_config(str(name))
     else:
         folder = find_model_folder(name)
         config = read_config_file(folder)

@@ -43,7 +43,7 @@ if hasattr(os, "register_at_fork"):
 def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike, **options: Any) -> None:
     """Saves a model, its processor if any, and the licences of its sources; `options` are for `save_pretrained`."""
     complete_sources(model)
-    with without_progress_bars():
+    with without_weight_bars():
         model.save_pretrained(folder, **options)
         if processor is not None:
             processor.save_pretrained(folder)
@@ -62,7 +62,7 @@ def derive_from(model: PreTrainedModel, names: Iterable[str]) -> None:
 def read_config_file(folder: str) -> dict:
     try:
         if not (Path(folder).is_dir() or try_to_load_from_cache(folder, "config.json") or HF_HUB_OFFLINE):
-            check_hub(folder)
+            check_hub_model(folder)
         return dict(PreTrainedConfig.get_config_dict(folder)[0])
     except OSError as error:
         if Path(folder).is_dir():
@@ -73,7 +73,7 @@ def read_config_file(folder: str) -> dict:
         raise ModelFolderError(f"There is no model folder {folder}, and no Hub model was read {reason}.") from error
 
 
-def check_hub(repo_id: str) -> None:
+def check_hub_model(repo_id: str) -> None:
     """Raises a ConnectionError if the Hub cannot be reached; transformers would retry for half a minute."""
     try:
         get_hf_file_metadata(hf_hub_url(repo_id, "config.json"))
@@ -242,7 +242,7 @@ def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase
 
 
 @contextmanager
-def without_progress_bars() -> Iterator[None]:
+def without_weight_bars() -> Iterator[None]:
     """Hides transformers' progress bars for weights inside the `with` block."""
     was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
@@ -260,7 +260,7 @@ def quiet_loading() -> Iterator[None]:
         verbosity = transformers_logging.get_verbosity()
         transformers_logging.set_verbosity_error()
         try:
-            with without_progress_bars():
+            with without_weight_bars():
                 yield
         finally:
             transformers_logging.set_verbosity(verbosity)

@@ -22,10 +22,10 @@ from ..models.images import ImageError, least_side_of, load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.processing_captioning import (
     TOKENIZING,
-    as_array,
     boxes_in_shares,
-    check_boxes,
+    check_image_boxes,
     check_whole_images,
+    checked_array,
     pad_clips,
     pad_visual_inputs,
 )
@@ -132,14 +132,14 @@ class ItemReader:
             return len(self.processor.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def read_features(self, item: Item, source: Mapping) -> None:
-        item.features = as_array(source["visual_features"], f"visual_features of {item.name}")
+        item.features = checked_array(source["visual_features"], f"visual_features of {item.name}")
         expected = self.config.visual_feature_size
         if item.features.shape[1] != expected:
             size = f"have the dimension {item.features.shape[1]}; this model has visual_feature_size={expected}"
             raise ValueError(f"visual_features of {item.name} {size}.")
         if source.get("visual_boxes") is not None:
-            item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
-            check_boxes(item.boxes, len(item.features), item.name)
+            item.boxes = checked_array(source["visual_boxes"], f"visual_boxes of {item.name}")
+            check_image_boxes(item.boxes, len(item.features), item.name)
         elif getattr(self.config, "needs_boxes", False):
             raise ValueError(f"visual_boxes are missing for {item.name}; this model needs geometry.")
         if self.with_maps and source.get("image") is not None:
@@ -164,8 +164,8 @@ class ItemReader:
             else:
                 item.boxes = boxes_in_shares(boxes, width, height, item.name)
         elif source.get("visual_boxes") is not None:
-            item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
-            check_boxes(item.boxes, len(item.boxes), item.name)
+            item.boxes = checked_array(source["visual_boxes"], f"visual_boxes of {item.name}")
+            check_image_boxes(item.boxes, len(item.boxes), item.name)
         if self.with_maps:
             self.prepare_maps(item, image)
         if self.with_maps or item.boxes is not None:

@@ -171,7 +171,7 @@ class ImageTextToTextPipeline(StockPipeline):
         return (CaptioningPipeline if is_own else StockPipeline)(model, **kwargs)
 
 
-class VisualQuestionAnsweringPipeline(ItemPipeline):
+class QuestionAnsweringPipeline(ItemPipeline):
     r"""Answers questions about images.
 
     Inputs are those of [`CaptioningPipeline`], with a key `question` or the argument `question=`.
@@ -218,3 +218,6 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
                 answer |= {"words": words, "attention": weights, "answer_attention": regions}
             self.place_maps(items, inputs)
         return answers
+
+
+VisualQuestionAnsweringPipeline = QuestionAnsweringPipeline  # its former public name, kept for a release

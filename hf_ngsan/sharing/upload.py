@@ -30,7 +30,7 @@ from .cards import (
     CARD,
     CardFacts,
     collect_card_facts,
-    weights_checksum,
+    weight_files_checksum,
     write_card,
     write_evaluations,
 )
@@ -200,7 +200,7 @@ def write_facts(folder: Path, facts: CardFacts) -> None:
         text = yaml.safe_dump(dict(facts.training_config), sort_keys=False)
         write_text_atomically(folder / TRAINING_CONFIG, text)
     if facts.evaluations:
-        weights = weights_checksum(folder)  # the same weights may now be in other files
+        weights = weight_files_checksum(folder)  # the same weights may now be in other files
         write_evaluations(folder, [replace(evaluation, weights=weights) for evaluation in facts.evaluations])
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..exporting.captioner import Captioner, Encoded, is_one_of
+from ..exporting.captioner import Encoded, ExportedCaptioner, is_one_of
 from ..exporting.onnx_folder import open_dual_encoder
 from ..io.packaged import find_model_folder
 from ..loading.calibration import Calibration
@@ -38,7 +38,7 @@ IMAGES_AT_ONCE = 16  # more images are not faster and need more memory
 
 
 def caption_files(
-    captioner: Captioner,
+    captioner: ExportedCaptioner,
     paths: Sequence[str],
     *,
     batch_size: int = IMAGES_AT_ONCE,
@@ -97,7 +97,9 @@ class GraphJudge:
         return self.calibration.judge(images, scores, np.array(similarities))
 
 
-def scores_of(captioner: Captioner, encoded: Encoded, ids: np.ndarray) -> list[tuple[float, list[tuple[str, float]]]]:
+def scores_of(
+    captioner: ExportedCaptioner, encoded: Encoded, ids: np.ndarray
+) -> list[tuple[float, list[tuple[str, float]]]]:
     """Returns score and word scores of captions `(B, length)`, like [`~hf_ngsan.models.text_scores.text_scores`]."""
     is_end = is_one_of(ids[:, 1:], captioner.decoding["eos_token_ids"])
     lengths = np.where(is_end.any(-1), is_end.argmax(-1) + 1, is_end.shape[1])

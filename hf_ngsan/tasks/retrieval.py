@@ -60,14 +60,14 @@ def new_dual_encoder(
         return model, processor
     kind = new_models.new_config_class(fields, "retrieval", follows)
     new_models.set_feature_size(fields, kind, visual_feature_size, data.spec)
-    tokenizer = new_tokenizer(fields, config, captions)
+    tokenizer = new_text_tokenizer(fields, config, captions)
     model = new_models.new_model(kind(**fields, **loss_fields), "AutoModel")
     processor = new_models.new_processor(model, tokenizer, data.image_size)
     new_models.fill_word_vectors(model, tokenizer, data, "model.text_config.word_embedding_size")
     return model, processor
 
 
-def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Sequence[str]) -> PreTrainedTokenizerBase:
+def new_text_tokenizer(fields: dict, config: RetrievalConfig, captions: Sequence[str]) -> PreTrainedTokenizerBase:
     """Returns the tokenizer of the text encoder, or a new one for the captions; sets its size in `text_config`."""
     pretrained = fields.get("text_pretrained")
     if pretrained is not None:

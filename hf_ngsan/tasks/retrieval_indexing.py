@@ -23,7 +23,7 @@ MAX_IMAGES_PER_SHARD = 1000  # a killed process may have to embed these again
 THUMBNAIL_SIDE = 160  # longer side in pixels
 
 
-class ImageEncoder(NamedTuple):
+class IndexEncoder(NamedTuple):
     """The part of a dual encoder, or of its graphs, that an index needs."""
 
     image_processor: Any  # None without a vision encoder
@@ -33,7 +33,7 @@ class ImageEncoder(NamedTuple):
 
 
 def write_index(
-    encoder: ImageEncoder,
+    encoder: IndexEncoder,
     images: ImageList,
     folder: str | Path,
     *,
@@ -183,7 +183,7 @@ class Indexing:
     """State of a call of [`index_images`]: the lock of the folder, and the handling of images and folder."""
 
     lock: FolderLock
-    encoder: ImageEncoder
+    encoder: IndexEncoder
     name: str  # of the model
     images: ImageList
     split: str | None

@@ -26,7 +26,7 @@ from ..training.batches import map_sharded, take
 from ..visualization import Match, explain_match, plot_contact_sheet, plot_match, save_figure
 from ..visualization.figures import FIGURE_SIDE
 from ..visualization.heads import explain_match_of_guest
-from .retrieval_indexing import ImageEncoder, write_index
+from .retrieval_indexing import IndexEncoder, write_index
 
 COLLECTION = 16  # number of images in each search of the calibration
 SIMILARITY_WEIGHT = 2.0  # chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)
@@ -209,6 +209,6 @@ def index_images(
     return write_index(image_encoder_of(model, processor), images, folder, name=name, **options)
 
 
-def image_encoder_of(model: Any, processor: Any) -> ImageEncoder:
+def image_encoder_of(model: Any, processor: Any) -> IndexEncoder:
     encoder, fingerprint = dual_encoder_of(model, processor), model_fingerprint(model, processor)
-    return ImageEncoder(encoder.image_processor, encoder.dimension, fingerprint, partial(embed_pixels, encoder))
+    return IndexEncoder(encoder.image_processor, encoder.dimension, fingerprint, partial(embed_pixels, encoder))

@@ -299,7 +299,7 @@ def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> s
     return f"; did you mean {prefix}{close[0]}?" if close else f"; valid are {', '.join(map(prefix.__add__, valid))}."
 
 
-def load_training_config(
+def load_config_of_class(
     path: str | os.PathLike, overrides: Iterable[str], config_class_of: Callable[[Mapping], type[TrainingConfig]]
 ) -> TrainingConfig:
     """Reads a training config.
@@ -376,7 +376,7 @@ def parse_override(text: str) -> tuple[str, str, Any]:
 
 
 def save_training_config(config: TrainingConfig, path: str | os.PathLike) -> None:
-    """Writes a training config as commented YAML for [`load_training_config`]."""
+    """Writes a training config as commented YAML for [`~hf_ngsan.tasks.load_training_config`]."""
     model = yaml.safe_dump({"model": config.model}, sort_keys=False, width=float("inf"))
     lines = [RUN_HEADER, model.removesuffix("\n")]
     for section, kind in config.sections().items():

@@ -25,7 +25,7 @@ from ..data import EpochSampler
 from ..io.files import read_json_or_none, write_text_atomically
 from ..io.folders import replace_folder_contents, write_folder_atomically
 from ..io.messages import ProgressDisplay
-from ..loading.models import is_guest, without_progress_bars
+from ..loading.models import is_guest, without_weight_bars
 from .batches import FeatureCache, MicroBatch, UpdateBatches, gather_rows, update_loader
 from .config import ConfigError
 from .optimizer import WeightAverage, freeze, learning_rate_at, load_weights, make_optimizer, trained_weights_of_vision
@@ -37,7 +37,7 @@ from .output_folder import (
     TrainedObjects,
     TrainingProgress,
     read_checkpoint,
-    write_checkpoint,
+    write_state,
 )
 from .task import Objective, Stage, Task, Update
 
@@ -162,7 +162,7 @@ class TrainingLoop:
     def begin_next_stage(self) -> None:
         """Continues from the best weights so far, with a new optimizer."""
         progress, start = self.progress, self.keep_start_of_next_stage()
-        with without_progress_bars():
+        with without_weight_bars():
             load_weights(self.bare_model, start)
         self.optimizer.state.clear()
         if self.average is not None:
@@ -411,7 +411,7 @@ class TrainingLoop:
         if self.accelerator.is_main_process:
             self.checkpoints.save(
                 self.progress.step,
-                lambda folder: write_checkpoint(folder, self.progress, self.data_identity, self.trained_objects()),
+                lambda folder: write_state(folder, self.progress, self.data_identity, self.trained_objects()),
             )
         self.accelerator.wait_for_everyone()
 

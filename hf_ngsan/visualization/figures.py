@@ -148,7 +148,7 @@ def plot_question(
     """Draws an image for every word of a question, overlaid with the attention of regions to the word.
 
     The last panel shows the attention of the answer, `(height, width)`, which the pipeline returns as
-    `"answer_attention"`. Other arguments are those of [`plot_word_maps`], for [`VisualQuestionAnsweringPipeline`].
+    `"answer_attention"`. Other arguments are those of [`plot_word_maps`], for [`QuestionAnsweringPipeline`].
     """
     every_map = np.stack([*np.asarray(maps, dtype=np.float32), np.asarray(answer_map, dtype=np.float32)])
     return plot_word_maps(image, [*words, f"answer: {answer}".replace("$", r"\$")], every_map)

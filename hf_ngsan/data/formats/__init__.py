@@ -89,7 +89,7 @@ for built_in in (
     FeatureFormat("vqa-npz", VQA, (".npz",), f"{HERE}read_vqa", recognises=f"{HERE}is_vqa"),
     FeatureFormat("grid-pth", PTH, (".pth",), f"{HERE}read_tensor"),
     FeatureFormat("grid-npy", NPY, (".npy",), f"{HERE}read_map", recognises=f"{HERE}is_map"),
-    FeatureFormat("vatex", VATEX, (".npy",), f"{HERE}read_video", recognises=f"{HERE}is_video"),
+    FeatureFormat("vatex", VATEX, (".npy",), f"{HERE}read_video_features", recognises=f"{HERE}is_video"),
 ):
     register_format(built_in)
 

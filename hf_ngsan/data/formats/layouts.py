@@ -252,7 +252,7 @@ def is_map(path: Path) -> bool:
     return len(shape) == 3 and shape[0] != 1
 
 
-def read_video(path: Path) -> VisualRecord:
+def read_video_features(path: Path) -> VisualRecord:
     features = read_npy(path)
     if features.ndim != 3 or features.shape[0] != 1:
         raise DataError(f"{path} has shape {features.shape}; it must be (1, frames, feature dimension).")

@@ -96,7 +96,7 @@ def one_validation(names: list[str]) -> list[str]:
 
 
 def open_source(source: str, config: str | None, streaming: bool = False, links: bool = False) -> dict[str, Any]:
-    """Opens all splits of a dataset by name, as `Dataset` or `IterableDataset`; see [`load_images`]."""
+    """Opens all splits of a dataset by name, as `Dataset` or `IterableDataset`; see [`load_image_dataset`]."""
     path, own_files = Path(source), OwnFiles(source)
     place, files = str(path.absolute()), None
     if is_saved(path) and not streaming:
@@ -115,7 +115,7 @@ def open_source(source: str, config: str | None, streaming: bool = False, links:
         place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
     elif HUB_NAME.fullmatch(source):
         with naming_source(source):
-            check_hub(source)
+            check_hub_dataset(source)
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
@@ -214,7 +214,7 @@ def split_of_file(name: str) -> str:
     return OTHER_WORDS.get(words[-1], words[-1]) if words else shard[1] if shard else ""
 
 
-def check_hub(name: str) -> None:
+def check_hub_dataset(name: str) -> None:
     """Raises a DataError if the Hub cannot be reached, without the long retries of the datasets library."""
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
         return

@@ -153,7 +153,7 @@ def make_scene(*key: int) -> Scene:
     coins = throw_coins(number, random)
     boxes = lay_out(number, coins, random)
     objects, features = give_appearances(number, random)
-    captions = describe(objects, boxes, coins, random)
+    captions = relation_captions(objects, boxes, coins, random)
 
     order = random.permutation(number)
     return Scene(
@@ -185,7 +185,9 @@ def give_appearances(number: int, random: np.random.Generator) -> tuple[list[str
     return objects, features + FEATURE_NOISE * random.standard_normal(features.shape)
 
 
-def describe(objects: list[str], boxes: np.ndarray, coins: dict[str, int], random: np.random.Generator) -> list[str]:
+def relation_captions(
+    objects: list[str], boxes: np.ndarray, coins: dict[str, int], random: np.random.Generator
+) -> list[str]:
     """Returns, for each coin, a caption about an object that has this answer in relation to the landmark."""
     answers = answer_families(boxes, boxes[:1])
     captions = []

@@ -62,7 +62,7 @@ class Contrastive(Objective):
         outputs, embedded = None, []
         for batch in batches:
             with torch.set_grad_enabled(keeps_graph):
-                outputs = run(model, batch, update)
+                outputs = model_outputs(model, batch, update)
             embedded.append(embeddings(outputs, batch))
         images, texts, image_rows, text_rows = (torch.cat(parts) for parts in zip(*embedded, strict=True))
         (all_images, first_image), (all_texts, first_text) = update.gather(images), update.gather(texts)
@@ -101,7 +101,7 @@ class Contrastive(Objective):
         """Returns a scalar with the gradient of the loss; its value is meaningless."""
         outputs, losses = inputs["outputs"], inputs["losses"]
         if outputs is None:
-            outputs = run(model, inputs["batch"], inputs["update"])
+            outputs = model_outputs(model, inputs["batch"], inputs["update"])
         others = sum(((parameter * gradient).sum() for parameter, gradient in inputs["others"]), torch.zeros(()))
         if not len(losses):  # a filler
             return (outputs.image_embeds.sum() + outputs.text_embeds.sum() + others) * 0.0, {}
@@ -135,7 +135,7 @@ class Contrastive(Objective):
         return f"loss {summary['loss']:.4f}, recall {recall:.1%} in the batch ({chance:.1%} by chance)"
 
 
-def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
+def model_outputs(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
     """Returns the outputs of a model for a micro-batch, with the same random numbers each time."""
     inputs = dict(batch.inputs)
     rows = inputs.pop("row_index")

@@ -95,7 +95,7 @@ def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int)
     return torch.from_numpy(numpy.concatenate(draws))
 
 
-def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
+def sampling_generate(policy: Policy, uniforms: torch.Tensor) -> Callable:
     """Returns a `custom_generate` for `generate()` that samples captions `(B * k, T)` with numbers `(B * k, T)`."""
 
     def draw(
@@ -120,7 +120,7 @@ def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
     return draw
 
 
-def search(
+def beam_search(
     model: Any,
     policy: Policy,
     states: torch.Tensor,

@@ -25,7 +25,7 @@ from ...data.collator import IGNORED_LABEL
 from ..batches import MicroBatch
 from ..config import SelfCriticalSettings
 from ..task import Objective, Update
-from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
+from .policy import Policy, beam_search, encode_images, image_uniforms, labels_of, sampling_generate
 from .self_critical_rewards import CaptionRewards
 
 MAX_BAD_ENDINGS = 0.05  # share above which training warns; 1.4% of COCO's references end badly
@@ -104,11 +104,11 @@ class SelfCritical(Objective):
         """Returns ids `(B * k, T)` of k captions per image, and `(B, T')` of the greedy captions if needed."""
         states, mask = encoded["encoder_outputs"].last_hidden_state, encoded["attention_mask"]
         if self.settings.decoding == "beam":
-            samples = search(model, self.policy, states, mask, num_beams=self.settings.samples_per_image)
+            samples = beam_search(model, self.policy, states, mask, num_beams=self.settings.samples_per_image)
         else:
-            draw = drawing(self.policy, self.uniforms(rows, update).to(states.device))
-            samples = search(model, self.policy, states, mask, custom_generate=draw)
-        greedy = search(model, self.policy, states, mask) if self.settings.baseline == "greedy" else None
+            draw = sampling_generate(self.policy, self.uniforms(rows, update).to(states.device))
+            samples = beam_search(model, self.policy, states, mask, custom_generate=draw)
+        greedy = beam_search(model, self.policy, states, mask) if self.settings.baseline == "greedy" else None
         return samples, greedy
 
     def uniforms(self, rows: torch.Tensor, update: Update) -> torch.Tensor:
