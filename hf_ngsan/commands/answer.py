@@ -13,8 +13,8 @@ from .arguments import add_shared, positive_int, user_path
 
 SUMMARY = """Answer questions about images.
 
-Give one question about one image, or a file or dataset of questions. Each line of the output has the name of an image
-or the id of a question, an answer and its score, separated by tabs."""
+Ask one question about one image, or give a file or a dataset of questions. Each line of the output has the name of an
+image or the id of a question, an answer and its score, separated by tabs."""
 EPILOG = """examples:
   hf-ngsan answer "What color is the bus?" --image photo.jpg --model runs/vqa --top-k 3
   hf-ngsan answer --questions questions.jsonl --model runs/vqa
@@ -26,17 +26,17 @@ paths are relative to the folder of this file."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("question", nargs="?", metavar="QUESTION", help="question about --image")
+    add("question", nargs="?", metavar="QUESTION", help="question about the image of --image")
     add_shared(parser, "--model")
-    add("--image", type=user_path, metavar="FILE", help="image file or URL")
-    add("--questions", type=user_path, metavar="FILE.jsonl", help="file of questions about images, one per line")
+    add("--image", type=user_path, metavar="FILE", help="image file or URL for QUESTION")
+    add("--questions", type=user_path, metavar="FILE.jsonl", help="file with one question per line, described below")
     add_shared(parser, "--data", required=False)
     add_shared(parser, "--split", "--limit", "--skip-errors")
-    add("--top-k", type=positive_int, default=1, metavar="K", help="maximal number of answers (%(default)s)")
+    add("--top-k", type=positive_int, default=1, metavar="K", help="number of answers per question")
     add_shared(parser, "--batch-size", default=64)
-    add("--output", type=user_path, metavar="FILE.json", help="write answers to --data in the format of VQA's results")
-    add("--json", action="store_true", help="print one JSON object per line: a question, its answers and probabilities")
-    add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention for each question")
+    add("--output", type=user_path, metavar="FILE.json", help="write the answers to --data as a VQA result file")
+    add("--json", action="store_true", help="print one JSON object per line, with question, answers and scores")
+    add("--save-attention", type=user_path, metavar="DIR", help="folder for a figure of the attention per question")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from .arguments import add_shared, at_most, between, fraction, whole_number
 
 SUMMARY = """Extract visual features of images or videos into a dataset.
 
-Training and evaluation read the folder as features:DIR."""
+Training and evaluation read the new folder as features:DIR."""
 EPILOG = """examples:
   hf-ngsan extract --images photos --backbone microsoft/resnet-50 --grid-size 7 7 --output features
   hf-ngsan extract --images coco/captions_val2017.json --image-folder coco/val2017 --split validation \\
@@ -21,8 +21,8 @@ EPILOG = """examples:
   hf-ngsan extract --images videos:clips --split train --backbone efficientnet-lite0 --num-frames 16 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
-The same command resumes an extraction that was killed. A command with other images, such as those of another split,
-adds them to the folder. An image that cannot be read is an error; with --skip-errors, such images are left out, named
+To resume an extraction that was killed, run the same command again. The same command with other images, such as another
+split, adds them to the folder. An image that cannot be read is an error; with --skip-errors, such images are left out
 and listed in skipped.json."""
 CHANGES = ("smallest_crop", "flip", "color_jitter")
 
@@ -30,20 +30,20 @@ CHANGES = ("smallest_crop", "flip", "color_jitter")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--images", "--image-folder", "--boxes", *arguments.VISION_OPTIONS)
     add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the features")
-    add_shared(parser, "--split", default=None, metavar="NAME", help="train, validation, ...; of a dataset to read")
+    add_shared(parser, "--split", default=None, metavar="NAME", help="split: train, validation or test")
     add_shared(parser, "--batch-size", default=16)
     add_shared(parser, "--dtype", "--engine", *arguments.READING, "--num-processes")
     what = (
-        "Features of randomly changed images, for training with augmentation.feature_copies=true. Images are not\n"
-        "mirrored if a caption has the word left or right."
+        "Features of randomly changed images, for training with augmentation.feature_copies=true. Images with the\n"
+        "word left or right in a caption are not mirrored."
     )
-    copies = parser.add_argument_group("copies", what)
+    copies = parser.add_argument_group("options for augmented copies", what)
     add = copies.add_argument
     add("--copies", type=at_most(100), metavar="N", help="also extract features of N changed copies of each image")
-    add("--smallest-crop", type=between(1e-6, 1), default=0.6, metavar="S", help="share of the area (%(default)s)")
-    add("--flip", type=fraction, default=0.5, metavar="SHARE", help="probability of mirroring (%(default)s)")
-    add("--color-jitter", type=fraction, default=0.2, metavar="S", help="change of brightness, ... (%(default)s)")
-    add("--seed", type=whole_number, default=0, metavar="N", help="seed of the changes (%(default)s)")
+    add("--smallest-crop", type=between(1e-6, 1), default=0.6, metavar="S", help="smallest crop as a share of the area")
+    add("--flip", type=fraction, default=0.5, metavar="SHARE", help="probability of mirroring a copy")
+    add("--color-jitter", type=fraction, default=0.2, metavar="S", help="largest change of brightness and colours")
+    add("--seed", type=whole_number, default=0, metavar="N", help="random seed of the changes")
 
 
 def check(options: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object, with every score")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with all scores")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json --per-image scores.json
   hf-ngsan score --compare ours.json theirs.json --references captions_val.json --metrics meteor cider_d
 
-cider_d is the metric that papers and the COCO evaluation call CIDEr; cider is the original formula, also from 0 to 10.
+cider_d is the metric that papers and the COCO evaluation call CIDEr; cider is the original formula. Both go up to 10.
 meteor needs pip install 'hf-ngsan[eval]'."""
 
 
@@ -20,17 +20,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     predictions = parser.add_mutually_exclusive_group(required=True)
     results = 'COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings'
     predictions.add_argument("--predictions", type=user_path, metavar="RESULTS.json", help=results)
-    compared = "compare two systems: differences with 95%% intervals of a paired bootstrap over images"
+    compared = "two result files to compare, with the 95%% intervals of a paired bootstrap over images"
     predictions.add_argument("--compare", nargs=2, type=user_path, metavar=("A.json", "B.json"), help=compared)
-    captions = "COCO captions of the same split, or JSON lines"
+    captions = "COCO captions of the same images, or JSON lines"
     parser.add_argument("--references", required=True, type=user_path, metavar="CAPTIONS.json", help=captions)
-    add, metrics = parser.add_argument, f"metrics to compute: {', '.join(METRICS)} (default: %(default)s)"
+    add, metrics = parser.add_argument, f"metrics: {', '.join(METRICS)} (default: {', '.join(DEFAULT_METRICS)})"
     add("--metrics", nargs="+", choices=METRICS, default=[*DEFAULT_METRICS], metavar="METRIC", help=metrics)
-    add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore with this model")
-    add("--image-folder", type=user_path, metavar="DIR", help="folder of the images that the references name")
-    add("--truncate-captions", action="store_true", help="truncate captions that are too long for --clip-score")
-    add("--language", default="en", metavar="CODE", help="language of the captions (%(default)s)")
-    add("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image")
+    add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore, by this model")
+    add("--image-folder", type=user_path, metavar="DIR", help="folder of the images, for --clip-score")
+    cut = "with --clip-score, truncate captions that are too long for the dual encoder (default: an error)"
+    add("--truncate-captions", action="store_true", help=cut)
+    add("--language", default="en", metavar="CODE", help="language of the captions")
+    add("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image to this file")
 
 
 def run(options: argparse.Namespace) -> None:

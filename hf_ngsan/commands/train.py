@@ -20,7 +20,7 @@ EPILOG = """examples:
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR training.seed=1
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR --resume
   hf-ngsan train --config ngsan/scenes --stage auto
-  hf-ngsan datasets    # lists the kinds of datasets for data.spec"""
+  hf-ngsan datasets    # lists the values of data.spec"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", required=True, type=user_path, metavar="FILE", help=config)
     keys = "change a key of the training config, such as training.epochs=3"
     add("overrides", nargs="*", default=[], metavar="section.key=value", help=keys)
-    add("--stage", help="the same as training.stage=STAGE; for captioners: xe, scst, auto or distill")
-    add("--resume", action="store_true", help="resume the run in the output folder, if there is one")
+    add("--stage", help="stage of the training, as training.stage=STAGE; for captioners xe, scst, auto or distill")
+    add("--resume", action="store_true", help="resume the run in the output folder, or start one if there is none")
     add("--overwrite", action="store_true", help="delete the run in the output folder first")
     add_shared(parser, "--num-processes")
 

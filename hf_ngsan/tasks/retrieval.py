@@ -238,7 +238,7 @@ class RetrievalTask(Task):
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        folds = "also the mean over N equal parts of the split; 5 of 5,000 images is the 1K protocol"
+        folds = "also compute the mean over N equal parts of the split; 5 parts of 5,000 images are the 1K protocol"
         parser.add_argument("--folds", type=int, metavar="N", help=folds)
 
     @classmethod
