@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif isinstance(error, ValueError | OSError | MissingPlotsError) or errno_of(error) in FULL_DISK:
             tell_error(sentence(error))
         elif not has_lost_another(error):
-            tell_error(f"{type(error).__name__}: {sentence(error)} (--debug shows where)")
+            tell_error(f"{type(error).__name__}: {sentence(error)} (--debug shows the traceback)")
             return 1
         return getattr(error, "exit_code", 2)
 

@@ -74,9 +74,9 @@ def run(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> None:
     """Raises an error for options that exclude or require each other, and for missing files."""
     if sum(source is not None for source in (options.image, options.questions, options.data)) != 1:
-        raise ValueError("The images are missing or ambiguous; give exactly one of --image, --questions and --data.")
+        raise ValueError("Give exactly one of --image, --questions and --data.")
     if (options.question is None) != (options.image is None):
-        raise ValueError("A question on the command line and --image belong together; give both or neither.")
+        raise ValueError("A question on the command line needs --image, and --image a question; give both.")
     if options.output and options.data is None:
         raise ValueError("--output needs a dataset; give one with --data.")
     arguments.check_outputs({"--output": options.output}, [options.data])

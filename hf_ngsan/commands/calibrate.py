@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
 
     folder = own_model_folder(options.model)
     if not os.path.isdir(folder):
-        raise ValueError(f"{folder} is a model of the Hub; save a copy with save_pretrained and calibrate that.")
+        raise ValueError(f"{folder} is a model on the Hub; save a copy with save_pretrained and calibrate that.")
     is_search = task_of(load_config(folder)) == "retrieval"
     file = os.path.join(folder, SEARCH if is_search else CONFIDENCE)
     check_outputs({"--model": file})

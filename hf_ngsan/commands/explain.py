@@ -116,7 +116,7 @@ def write_counterfactual(options: argparse.Namespace) -> None:
     else:
         change = pick(options, "region", "other", "figure")
         if options.row >= len(rows):
-            raise ValueError(f"{options.data} has {len(rows)} rows; --row counts them from 0.")
+            raise ValueError(f"{options.data} has {len(rows)} rows, counted from 0; give a smaller --row.")
         row = dict(rows[options.row])
         report = captioning_analysis.explain_counterfactual(model, processor, row, options.counterfactual, **change)
     with arguments.written_lines(options.output) as write:

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("overrides", nargs="*", default=[], metavar="key=value", help="change a key of all training configs")
     add("--table", required=True, metavar="N", help="number of the table in the paper")
     add_shared(parser, "--data", required=False, help="dataset, such as features:DIR (default: the paper's)")
-    add("--scale", choices=("paper", "small"), help="training configs of the paper, or small ones (default: by the data)")
+    add("--scale", choices=("paper", "small"), help="training configs of the paper or small ones (default: by dataset)")
     add("--seeds", type=positive_int, default=3, metavar="N", help="number of seeds")
     add("--first-seed", type=at_most(MAX_INTEGER, 0), default=0, metavar="N", help="first seed")
     add("--only", nargs="+", metavar="ROW", help="rows of the table (default: all)")

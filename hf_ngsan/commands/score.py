@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     if options.compare is not None:
         if options.per_image is not None or options.clip_score is not None:
-            raise ValueError("--compare can be combined with --references and --metrics only.")
+            raise ValueError("--compare accepts only --references and --metrics; leave out the other options.")
         print_comparison(options)
         return
     if (options.clip_score is None) != (options.image_folder is None):

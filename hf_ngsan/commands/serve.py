@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
     listen(options.host, options.port).close()  # before the model is loaded
     model, processor = load_on_device(options.model, "captioning", options.engine)
     if not reads_images(model.config):
-        raise ValueError(f"{options.model} reads no images; give it a vision encoder with hf-ngsan attach-vision.")
+        raise ValueError(f"{options.model} cannot read images; add a vision encoder with hf-ngsan attach-vision.")
     limits = ServingLimits(**pick(options, *LIMITS, "batch_size", "wait_ms"))
     with listen(options.host, options.port) as listening:
         pipeline = CaptioningPipeline(model=model, processor=processor)

@@ -113,7 +113,7 @@ def read_karpathy_image(image: Record) -> AnnotatedImage:
     number = number_of(stem)
     image_id = image.integer("cocoid") if "cocoid" in image.fields else None
     if image_id is not None and number not in (None, image_id):
-        raise image.error("cocoid", f"must be that of the filename, {number}")
+        raise image.error("cocoid", f"must be the number in the filename, {number}")
     split = SPLITS.get(image.string("split"))
     if split is None:
         raise image.error("split", f"must be one of {', '.join(SPLITS)}")

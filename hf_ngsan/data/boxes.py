@@ -131,10 +131,10 @@ def match_boxes(detected: Sequence[ImageBoxes], images: Sequence[tuple], path: s
                 raise DataError(f"{path}: several images have the name {listing(sorted(twice))}; give full paths.")
             are_places = key is KEYS[-1] and [image[0] for image in images] == [*range(len(images))]
             if are_places and (other := by_key.keys() - counts.keys()):  # such as ids counted from 1
-                raise DataError(f"{path}: {listing(sorted(other))} are not ids of images; these are counted from 0.")
+                raise DataError(f"{path}: {listing(sorted(other))} are not ids of images; ids count images from 0.")
             return [by_key[name][0] if name in matched else NO_BOXES for name in image_keys]
     sources = listing([boxes.name or boxes.image_id for boxes in detected]) or "none"
-    raise DataError(f"{path} has no boxes of {listing([image[1] for image in images])}; its images are {sources}.")
+    raise DataError(f"{path} has no boxes for {listing([image[1] for image in images])}; its images are {sources}.")
 
 
 def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
@@ -166,7 +166,7 @@ def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
         except (TypeError, ValueError):
             corners, score = [], math.nan
         if not math.isfinite(sum(corners) + score):
-            raise DataError(f"{where}: {values!r:.80} are not the four numbers of a box with an optional score.")
+            raise DataError(f"{where}: a box must be four numbers and an optional score, not {values!r:.80}.")
         by_image[image].append((corners, score, label))
     all_boxes = [
         ImageBoxes.of(*zip(*rows_of_image, strict=True), size, name if isinstance(name, str) else None, image_id)

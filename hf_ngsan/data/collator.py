@@ -112,13 +112,13 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
     if without:
         images = [row.get("image") for row in rows]
         if any(image is None for image in images):
-            raise DataError(f"The row with image_id {without[0]} has no visual_features, and some row has no image.")
+            raise DataError(f"The row with image_id {without[0]} has no visual_features, and another row has no image.")
         return {"images": images}
     boxes = [row.get("visual_boxes") for row in rows]
     has_boxes = [box is not None and np.ndim(box) > 0 for box in boxes]  # datasets with Array2D read None as NaN
     if any(has_boxes) and not all(has_boxes):
         missing = rows[has_boxes.index(False)].get("image_id")
-        raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch do.")
+        raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch have them.")
     features = [np.asarray(row["visual_features"]) for row in rows]
     return {"visual_features": features, "visual_boxes": list(map(np.asarray, boxes)) if all(has_boxes) else None}
 

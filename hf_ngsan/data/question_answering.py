@@ -70,7 +70,7 @@ def find_question_files(directory: Path, split: str) -> list[Path]:
     if len(questions) != 1 or len(answers) > 1:
         listed = ", ".join(file.name for files in known for file in files) or "none"
         needed = f"one file *_{name}_questions.json for the split {split!r}, and at most one of annotations"
-        raise DataError(f"{directory} must have {needed}; there are {listed}.")
+        raise DataError(f"{directory} must have {needed}; available: {listed}.")
     return [Path(own_files.find(file.name, str(directory))) for file in questions + answers]
 
 
@@ -171,7 +171,7 @@ def read_question(record: Record) -> dict:
 def read_answers(record: Record) -> dict:
     answers = record.records("answers")
     if len(answers) != NUM_ANSWERS:
-        raise DataError(f"{record.where}: there are {len(answers)} answers; each question has {NUM_ANSWERS}.")
+        raise DataError(f"{record.where}: there are {len(answers)} answers; each question needs {NUM_ANSWERS}.")
     return {
         "answers": [answer.string("answer") for answer in answers],
         "multiple_choice_answer": record.string("multiple_choice_answer"),
@@ -210,7 +210,7 @@ def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
             if (directory / name / f"{name}.json").is_file():
                 return Path(OwnFiles(directory).find(f"{name}/{name}.json", str(directory))), sign, part
     known = ", ".join(sorted(file.parent.name for file in directory.glob("*/*.json") if file.stem == file.parent.name))
-    raise DataError(f"{directory} has no split {split!r}; there are {known or 'none, such as dev/dev.json'}.")
+    raise DataError(f"{directory} has no split {split!r}; available: {known or 'none, such as dev/dev.json'}.")
 
 
 def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool, regions: bool, images: bool) -> Rows:

@@ -141,7 +141,7 @@ def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
         key, _, value = (piece.strip() for piece in part.partition("="))
         kind = reader.keys.get(key)
         if kind is None:
-            raise DataError(f"In the dataset {spec!r}, {key!r} is not a key; there are {', '.join(reader.keys)}.")
+            raise DataError(f"In the dataset {spec!r}, {key!r} is not a key; available: {', '.join(reader.keys)}.")
         if key in values or not value:
             raise DataError(f"In the dataset {spec!r}, {key!r} must be given once, as {key}=VALUE.")
         try:
@@ -190,7 +190,7 @@ def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
     name = find_split(split, known)
     if name is None:
         listed = ", ".join(known) or "none"
-        raise DataError(f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {listed}.")
+        raise DataError(f"{folder} has no split {split!r} ({' and '.join(patterns)}); available: {listed}.")
     return [Path(OwnFiles(folder).find(pattern.replace("*", name), str(folder))) for pattern in patterns]
 
 

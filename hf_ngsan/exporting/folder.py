@@ -137,8 +137,8 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
         if expected.shape == pixels.shape and np.allclose(pixels, expected, atol=1e-5):
             return settings
     raise UnexportableError(
-        f"Exported captioners need a grid of an image that is resized to a fixed size and normalized. This one has "
-        f"{vision.kind}, or its image processor has more steps; change its settings if possible."
+        f"Only captioners of the grid of an image that is resized to a fixed size and normalized can be exported. This "
+        f"one reads {vision.kind}, or its image processor has other steps; change its settings if possible."
     )
 
 

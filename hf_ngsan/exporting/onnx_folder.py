@@ -254,13 +254,13 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, recorded: Mapp
     model_type, tokenizer = model.config.model_type, processor.tokenizer
     if model_type not in own_model_types() or model.config.vision_config is None:
         raise UnexportableError(
-            f"A {model_type} model without a vision encoder in its folder needs --output for its graphs."
+            f"This {model_type} model has no vision encoder; give a folder for its graphs with --output."
         )
     vision = model.config.vision_config
     if not vision.save_frozen_weights and not is_packaged(vision.pretrained):
         raise UnexportableError(f"Weights of the vision encoder are not in this folder but in {vision.pretrained}.")
     if not isinstance(recorded, str) and word_settings(tokenizer)["vocabulary"] is None:
-        raise UnexportableError("Its vocabulary has subwords; give another folder with --output.")
+        raise UnexportableError("Its vocabulary has subwords; give a folder for the graphs with --output.")
 
     def write(target: Path) -> None:
         if not isinstance(recorded, str):

@@ -323,7 +323,7 @@ def begin_folder(folder: FeatureFolder, description: dict) -> dict:
                 difference = f"another {key} ({description.get(key)}, not {recorded.get(key)})"
         if difference is not None:
             new = f"new ones of {description['backbone']} would have {difference}"
-            raise ExtractionError(f"{folder.path} has features of {recorded['backbone']}; {new}; choose another place.")
+            raise ExtractionError(f"{folder.path} has features of {recorded['backbone']}; {new}; choose another one.")
         description = recorded
     else:
         folder.remove_metadata()

@@ -231,8 +231,8 @@ def check_images(parts: Iterable[Any], spec: str) -> None:
     if faults:
         names = ", ".join(name for name, _ in sorted(faults)[:MAX_NAMES]) + ", …" * (len(faults) > MAX_NAMES)
         raise DataError(
-            f"{len(faults)} of {len(jobs)} images of {spec} cannot be read: {names}. Replace them or leave them out; "
-            f"the first: {min(faults)[1]}"
+            f"{len(faults)} of {len(jobs)} images of {spec} cannot be read: {names}. Replace them or leave them out. "
+            f"The first error: {min(faults)[1]}"
         )
 
 
@@ -264,7 +264,7 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
     for image in images:  # the file is untrusted
         files.find(image.file_name, str(file))
     if folder is None or not folder.is_dir():
-        raise ExtractionError(f"The images of {file} are not in {folder or file.parent}; give their --image-folder.")
+        raise ExtractionError(f"The images of {file} are not in {folder or file.parent}; set --image-folder.")
     listed = tuple(image for image in images if image.captions != ())
     if not listed:
         raise ExtractionError(f"{file} has no images, or none of them has captions.")

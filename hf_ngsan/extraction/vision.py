@@ -132,7 +132,7 @@ def load_image_processor(
         settings = CaptioningImageProcessor().to_dict()
         own_size = None if vision is None else own_image_size(vision)
         image_size = image_size or own_size or settings["size"]["height"]
-        logger.warning("%s has no preprocessor_config.json; size %s, ImageNet's normalization.", source, image_size)
+        logger.warning("%s has no preprocessor_config.json; using size %s, ImageNet normalization.", source, image_size)
     if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
         if image_size is not None:
             settings |= {"size": {"height": image_size, "width": image_size}, "do_center_crop": False}

@@ -310,7 +310,7 @@ class ItemPipeline(ImageToTextPipeline):
 
     def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         if inputs is not None and images is not None:
-            raise ValueError("Inputs are given twice: as the first argument, and as image or images.")
+            raise ValueError("Inputs are passed twice: as the first argument and as image or images; pass them once.")
         inputs = streamable(images if inputs is None else inputs)
         return [] if isinstance(inputs, list) and not inputs else Pipeline.__call__(self, inputs, **kwargs)
 

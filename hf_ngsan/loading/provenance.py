@@ -137,7 +137,7 @@ def features_provenance(rows: "Dataset", data: str) -> dict | None:
                 provenances.append(stored_provenance(provenance))
     if len(provenances) > 1:
         kinds = f"{len(provenances)} backbones or preprocessings"
-        raise ValueError(f"{data} has features of {kinds}, which cannot be mixed; extract all features with one.")
+        raise ValueError(f"{data} has features of {kinds}, which cannot be mixed; extract all with one backbone.")
     return provenances[0] if provenances else None
 
 

@@ -73,7 +73,7 @@ class ClipScore:
         numbers = [len(texts) for texts in references or ()]
         if not len(images) == len(predictions) == len(images if references is None else numbers) > 0 or 0 in numbers:
             problem = f"There are {len(predictions)} predictions and {len(images)} images"
-            raise ValueError(f"{problem}; every image needs one, and references if other images have references.")
+            raise ValueError(f"{problem}; every image needs one, and also references if another image has some.")
         captions = self.embed_texts(predictions)
         batches = (images[start : start + self.batch_size] for start in range(0, len(images), self.batch_size))
         embedded_images = np.concatenate([self.embed_images(batch) for batch in batches])

@@ -303,7 +303,7 @@ class RSTNetConfig(CaptionerConfig):
             config = RSTNetLanguageModelConfig.from_dict({**inherited, **chosen, **(config or {})})
         for name in OF_LANGUAGE_MODEL:
             if getattr(self, name) not in (None, getattr(config, name)):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, the language model's {getattr(config, name)!r}.")
+                raise ValueError(f"{name} is {getattr(self, name)}; the language model has {getattr(config, name)}.")
             setattr(self, name, getattr(config, name))
         return config
 

@@ -173,7 +173,7 @@ class CaptioningProcessor(ProcessorMixin):
         """Converts captions to labels `(B * C, T)`: words, the end token, then -100."""
         rows = [row if isinstance(row, (list, tuple)) else [row] for row in captions]
         if len({len(row) for row in rows}) > 1:
-            raise ValueError("Every image of a batch needs the same number of captions; fill up with None.")
+            raise ValueError("Every image of a batch needs the same number of captions; pad with None.")
         with TOKENIZING:
             flat = [caption or "" for row in rows for caption in row]
             words = self.tokenizer(flat, add_special_tokens=False)["input_ids"]

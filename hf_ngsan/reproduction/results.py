@@ -65,7 +65,7 @@ def reproduce(
             errors = execute(plan, processes, minutes, modules)
         records = read_records(plan)
     if not records:
-        raise ValueError(f"{plan.output} has no finished run: {next(iter(errors.values()), 'train some first')}")
+        raise ValueError(f"{plan.output} has no finished run: {next(iter(errors.values()), 'train first')}")
     results = results_of(plan, records, errors)
     markdown = as_markdown(results)
     write_text_atomically(plan.output / f"table-{plan.table.number}.json", json.dumps(results, indent=1) + "\n")

@@ -37,7 +37,7 @@ def check_backend(spec: str) -> None:
     """Raises an IndexFolderError unless a spec names a backend."""
     name, _, uri = spec.partition(":")
     if spec != EXACT and not (name == "milvus" and uri):
-        raise IndexFolderError(f"Unknown search backend {spec!r:.80}; known: exact or milvus:URI.")
+        raise IndexFolderError(f"Unknown search backend {spec!r:.80}; choose exact or milvus:URI.")
 
 
 def search(

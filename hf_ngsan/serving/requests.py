@@ -178,7 +178,7 @@ class RequestReader:
         room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
         if tokens > room and (asked or words):
             asked = f"max_new_tokens is {tokens}, after {words} words of text"
-            raise RequestError(400, f"{asked}; this captioner can then generate {room}.")
+            raise RequestError(400, f"{asked}; this captioner can then generate at most {room}.")
         passes = beams + bool(options.get("scores"))  # scores need another pass over the caption
         return passes * (words + tokens)
 
@@ -214,7 +214,7 @@ def check_options(options: Mapping[str, Any]) -> None:
             is_right = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= OPTIONS[name]
             right = f"a whole number from 1 to {OPTIONS[name]}"
         else:
-            raise RequestError(400, f"{name!r:.60} is not an option; there are {', '.join(OPTIONS)}, text and scores.")
+            raise RequestError(400, f"{name!r:.60} is not an option; available: {', '.join(OPTIONS)}, text and scores.")
         if not is_right:
             raise RequestError(400, f"{name} is {value!r:.60}; it must be {right}.")
 
@@ -240,5 +240,5 @@ def size_of(content: bytes, name: str) -> tuple[int, int]:
         raise RequestError(413, f"{name.capitalize()} has too many scans or EXIF data; save it again as a usual image.")
     is_thin = max(width, height) > MAX_ASPECT_RATIO * min(width, height)
     if is_thin or width * height > (Image.MAX_IMAGE_PIXELS or width * height):
-        raise RequestError(413, f"{name.capitalize()} has {width} x {height} pixels, which are too many or too thin.")
+        raise RequestError(413, f"{name.capitalize()} has {width} x {height} pixels, which is too large or too narrow.")
     return width, height

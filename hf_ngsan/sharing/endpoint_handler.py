@@ -37,7 +37,7 @@ class EndpointHandler:
         parameters = data.get("parameters") or {}
         unknown = sorted(set(parameters) - set(PARAMETERS))
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is not a parameter; there are {', '.join(PARAMETERS)}.")
+            raise ValueError(f"{unknown[0]!r} is not a parameter; available: {', '.join(PARAMETERS)}.")
         several = isinstance(inputs, list)
         images: list = inputs if several else [inputs]
         if not 1 <= len(images) <= MAX_IMAGES:

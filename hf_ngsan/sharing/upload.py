@@ -130,7 +130,7 @@ def push(
     options_of_card = {"license": license, "runs": runs}
     unused_options = [f"--{option}" for option, value in options_of_card.items() if value]
     if facts.own_card is not None and unused_options:
-        raise ValueError(f"{name} has a README.md, uploaded unchanged: edit it, and omit {', '.join(unused_options)}.")
+        raise ValueError(f"{name} has a README.md; edit it instead of using {', '.join(unused_options)}.")
     model, processor = load_model(name)
 
     def write(target: Path) -> None:

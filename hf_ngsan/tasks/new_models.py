@@ -104,7 +104,7 @@ def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLO
     folder = fields.pop("init_from")
     config: Any = load_config(folder, task)
     if fields.pop("model_type", None) not in (None, config.model_type):
-        raise ConfigError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
+        raise ConfigError(f"model.init_from: {folder} is a {config.model_type} model; set model.model_type to it.")
     check_fields(fields, follows)
     return folder, config
 
@@ -241,12 +241,12 @@ def checked_generation(arguments: Mapping[str, Any], defaults: Any, several: boo
     for name, value in arguments.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {close[0]}?" if close else "generate() of this model does not accept it here."
-            raise ValueError(f"There is no argument {name!r:.60} of generation; {advice}")
+            advice = f"did you mean {close[0]}?" if close else "leave it out."
+            raise ValueError(f"generate() has no argument {name!r:.60}; {advice}")
         if isinstance(value, str) and name not in TEXTS:
             raise ValueError(f"{name} is {value!r:.60}, which is neither a number nor true or false.")
     if "diversity_penalty" in arguments and "num_beam_groups" not in arguments:
-        raise ValueError("diversity_penalty has an effect with num_beam_groups only; give both.")
+        raise ValueError("diversity_penalty has no effect without num_beam_groups; give both.")
     settings = {"num_beams": defaults.num_beams or 1, "do_sample": defaults.do_sample, **arguments}
     settings.pop(REQUIRED_WORDS, None)
     try:

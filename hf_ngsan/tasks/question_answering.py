@@ -70,7 +70,7 @@ def known_answers(rows: Dataset, min_count: int) -> list[str]:
         counts = Counter(Counter(map(normalize_answer, answers)).most_common(1)[0][0] for answers in lists)
     answers = [answer for answer, number in counts.items() if number >= min_count and answer]
     if not answers:
-        raise DataError(f"No answer occurs for {min_count} of the {len(rows)} questions; lower data.min_answer_count.")
+        raise DataError(f"No answer occurs {min_count} times in {len(rows)} questions; lower data.min_answer_count.")
     return sorted(answers, key=lambda answer: (-counts[answer], answer))
 
 

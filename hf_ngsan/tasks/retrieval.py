@@ -162,7 +162,7 @@ class RetrievalTask(Task):
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         folds = self.config.evaluation.folds
         if len(rows) % folds:
-            raise settings.ConfigError(f"evaluation.folds is {folds}, but there are {len(rows)} images.")
+            raise settings.ConfigError(f"evaluation.folds is {folds}, which does not divide {len(rows)} images.")
         return [*SCORES, "rsum"]
 
     def load_rows(self, split: str) -> Dataset:

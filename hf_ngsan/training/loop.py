@@ -83,7 +83,7 @@ class TrainingLoop:
         self.steps_per_epoch = self.sampler().batches_per_epoch
         if not self.steps_per_epoch:
             size = self.settings.batch_size
-            raise ConfigError(f"training.drop_last leaves no batch: batch_size is {size}, of {len(rows)} {self.unit}.")
+            raise ConfigError(f"training.drop_last leaves no batch: batch_size {size}, {len(rows)} {self.unit}.")
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
         # Processes would wait for gradients of weights that do not affect the loss, such as some of a backbone.
         if is_guest(model.config) or trained_weights_of_vision(model) or any(stage.prepare for stage in self.stages):
@@ -130,7 +130,7 @@ class TrainingLoop:
             if "init_from" in self.config.model and self.validation_rows is not None:
                 scores = self.scores()  # the initial trained model is the best until another is better
                 self.keep_if_best(0, scores)
-                logger.info("Before this training: %s %.4f.", self.task.metric, scores[self.task.metric])
+                logger.info("Score before this training: %s %.4f.", self.task.metric, scores[self.task.metric])
             self.task.begin(self.bare_model, self.processor, self.rows)
             broadcast([weight.data for weight in self.bare_model.parameters()])  # GPUs may round differently
         self.start_clock()

@@ -60,7 +60,7 @@ def unknown(name: str, known: Iterable[str]) -> str:
 def add_adapters(model: Any, settings: LoraSettings) -> None:
     """Adds adapters to a model of transformers; only these are then trained."""
     if not is_peft_available():
-        raise ConfigError("lora needs PEFT, which is not installed; pip install hf-ngsan[lora].")
+        raise ConfigError('lora needs PEFT; install it with pip install "hf-ngsan[lora]".')
     from peft import LoraConfig, inject_adapter_in_model
 
     tied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}

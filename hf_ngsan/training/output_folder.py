@@ -87,7 +87,7 @@ class Checkpoints:
                 return folder
             except folders.DamagedFolderError as error:
                 problem = problem or error
-                logger.warning("%s Trying the previous one.", error)
+                logger.warning("%s Trying the previous checkpoint.", error)
         if problem is not None:
             raise CheckpointError(f"{problem} No earlier checkpoint is intact; start over with --overwrite.")
         return None

@@ -103,7 +103,7 @@ def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayL
     maps = np.asarray(maps, dtype=np.float32)
     height, width = np.asarray(image).shape[:2]
     if not len(words) or maps.shape != (len(words), height, width):
-        raise ValueError(f"The maps have shape {maps.shape}; the caption needs {(len(words), height, width)}, T > 0.")
+        raise ValueError(f"The maps have shape {maps.shape}; these words need {(len(words), height, width)}.")
     columns = min(COLUMNS, len(words))
     figure = new_figure(2.1 * columns, (2.1 * height / width + 0.35) * math.ceil(len(words) / columns))
     panels = panel_rows(figure, len(words), columns)

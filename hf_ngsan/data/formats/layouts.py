@@ -236,7 +236,7 @@ def read_tensor(path: Path) -> VisualRecord:
             warnings.simplefilter("ignore")  # about old formats
             tensor = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:  # hide its message, which explains how to load the file anyway
-        raise DataError(f"{path} has other objects than tensors; these are never loaded.") from None
+        raise DataError(f"{path} has objects other than tensors, which are not loaded for safety.") from None
     _, dimension, height, width = tensor.shape
     return VisualRecord(tensor.detach().numpy().reshape(dimension, height * width).T, grid=(height, width))
 

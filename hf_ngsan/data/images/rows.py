@@ -103,7 +103,7 @@ def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
     candidates = [*(name for _, _, name in numbered), *(name for name in texts if "caption" in name.lower())]
     if others := [name for name in dict.fromkeys(candidates) if name not in chosen]:
         every, read = "+".join([*chosen, *others]), f"from {', '.join(chosen)} only" if chosen else "from no column"
-        warn(f"{source}: captions are read {read}; captions={every} also reads {others[0]}.")
+        warn(f"{source}: captions are read {read}; to also read {others[0]}, use captions={every}.")
     return chosen
 
 
@@ -239,7 +239,7 @@ def refuse_ambiguous_images(images: Dataset, owners: np.ndarray, keys: Sequence,
     digests = dict(zip(rows.tolist(), image_digests(images.select(rows), read_files=True), strict=True))
     for row in others.tolist():
         if digests[row] != digests[owners[row]]:
-            raise DataError(f"{name} {owners[row]} and {row} have the {column} {keys[row]!r:.60} but are different.")
+            raise DataError(f"{name} {owners[row]} and {row} are different but share the {column} {keys[row]!r:.60}.")
 
 
 def names_of_files(table: pa.Table, columns: Columns, paths: list[str | None], source: str) -> list[str | None] | None:

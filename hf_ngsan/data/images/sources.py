@@ -69,7 +69,7 @@ def name_of_split(split: str, available: Iterable[str], source: str) -> str:
     name = find_split(split, known)
     if name is None:
         ways = "Splits are folders such as validation, files such as validation-0.parquet, or a column 'split'."
-        raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(known)}. {ways}")
+        raise MissingSplitError(f"{source} has no split {split!r}; available: {', '.join(known)}. {ways}")
     return name
 
 
@@ -192,13 +192,13 @@ def files_of_splits(folder: Path) -> dict[str, list[str]]:
     read: list[str] = next(filter(None, names_by_suffix), [])
     others = sorted({name for kind in names_by_suffix for name in kind if ".zip" not in suffixes_of(name)} - {*read})
     if others:  # except archives, which may have the images of a table
-        warn(f"{folder}: {read[0]} and such files are read; {len(others)} other files are left out: {others[0]}, …")
+        warn(f"{folder}: files such as {read[0]} are read; {len(others)} others are left out, such as {others[0]}.")
     parts: dict[str, list[str]] = {}
     for name, split in zip(read, one_validation(list(map(split_of_file, read))), strict=True):
         parts.setdefault(split, []).append(name)
     if len(parts) > 1 and "" in parts:
         splits, first = ", ".join(filter(None, parts)), parts[""][0]
-        raise DataError(f"{folder} has files of splits ({splits}) and others, such as {first}; rename or move these.")
+        raise DataError(f"{folder} has files of splits ({splits}) and others, such as {first}; rename or move them.")
     return {split or "train": [str(folder.absolute() / name) for name in files] for split, files in parts.items()}
 
 
@@ -325,7 +325,7 @@ def splits_of(names: list[str], folder: Path) -> dict[str, list[str]]:
     # a single name such as train or test may have another meaning
     if not has_metadata and (len(parts) > 1 or not parts.keys().isdisjoint((VALIDATION, "val", "valid"))):
         problem = f"{folder} has folders of splits ({', '.join(parts)}) and other images, such as {outside[0]}"
-        raise DataError(f"{problem}; move these into one, or list all images in a metadata.csv in the folder itself.")
+        raise DataError(f"{problem}; move them into these folders, or list all images in {folder}/metadata.csv.")
     return {"train": names}
 
 
@@ -356,7 +356,7 @@ def read_metadata(folder: Path, names: list[str], own_files: OwnFiles) -> dict[s
             rows = METADATA_READERS[file.suffix.lower()](file)
         keys = list(dict.fromkeys(key for row in rows for key in row))
         if rows and columns and set(keys) != set(columns):
-            raise DataError(f"{file} has the columns {', '.join(keys)}, but {folder / names[0]} {', '.join(columns)}.")
+            raise DataError(f"{file} has the columns {', '.join(keys)}; {folder / names[0]} has {', '.join(columns)}.")
         columns = columns or keys
         if rows and FILE_NAME not in keys:
             problem = f"{file} has no column {FILE_NAME} among {', '.join(keys)}"

@@ -93,7 +93,7 @@ def load_scenes(
     """
     number = size_of_split("scenes", split, size, validation, test)
     if language not in ("en", "zh") or (descriptions and language != "en"):
-        raise DataError(f"scenes: language is {language!r}; captions are in en or zh, and descriptions in en.")
+        raise DataError(f"scenes: language is {language!r}; captions can be in en or zh, and descriptions in en.")
 
     from ..contract import caption_features
     from ..prepared import Rows, prepare
@@ -108,9 +108,9 @@ def size_of_split(name: str, split: str, size: int, validation: int | None, test
     validation = max(1, size // 10) if validation is None else validation
     sizes = {"train": size, "validation": validation, "test": max(1, size // 5) if test is None else test}
     if split not in sizes:
-        raise DataError(f"{name} has no split {split!r}; there are {', '.join(SPLITS)}.")
+        raise DataError(f"{name} has no split {split!r}; available: {', '.join(SPLITS)}.")
     if not all(1 <= number <= MAX_SCENES for number in sizes.values()):
-        raise DataError(f"{name}: size, validation and test are {sizes}; they are between 1 and {MAX_SCENES}.")
+        raise DataError(f"{name}: size, validation and test are {sizes}; they must be between 1 and {MAX_SCENES}.")
     return sizes[split]
 
 

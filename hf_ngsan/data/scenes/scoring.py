@@ -50,7 +50,7 @@ def relation_prompts(row: Row) -> list[RelationPrompt]:
 def prompt_of(caption: str) -> RelationPrompt:
     statement = Statement.from_caption(caption)
     if statement is None:
-        raise DataError(f"{caption!r} states no relation; prompts exist for rows of scenes and relations:DIR.")
+        raise DataError(f"{caption!r} states no relation; use rows of scenes or relations:DIR.")
     return RelationPrompt(statement.prompt, statement.relation, caption, statement.family.name, statement.family.group)
 
 

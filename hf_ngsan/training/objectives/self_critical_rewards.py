@@ -85,7 +85,7 @@ class CaptionRewards:
         unknown = [*(weights.keys() - self.NAMES), *(functions.keys() & self.NAMES)]
         if unknown:
             raise RewardError(
-                f"Unknown reward {unknown[0]!r}; valid are {', '.join(self.NAMES)}, and functions of other names, "
+                f"Unknown reward {unknown[0]!r}; choose from {', '.join(self.NAMES)}, and functions of other names, "
                 "such as package.module:function."
             )
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
