@@ -18,7 +18,7 @@ ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, repeated here because that module imports torch."""
 MAX_IMAGES_OF_GRAPHS = 1000  # for more images, the time to import torch does not matter, and it may use a GPU
 MAX_SHOWN_REASONS = 20
-"""Maximal number of skipped records or images for which the reason is printed."""
+"""Maximum number of skipped records or images for which the reason is printed."""
 MODEL = "folder of a model or of a training run (its best model is used), packaged model, or name on the Hub"
 """Help text of an argument that names a model."""
 BACKBONE = "folder or Hub name of a backbone, detection model, vision encoder, or captioner with a vision encoder"

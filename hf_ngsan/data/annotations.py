@@ -15,7 +15,7 @@ SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "te
 """Karpathy's names of splits; `restval` is the part of COCO's val2014 that is used for training."""
 CAPTIONS_OF_VATEX = {"en": "enCap", "zh": "chCap"}
 CHINESE = re.compile("([\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
-MAX_LISTED = 10  # maximal images listed in a message
+MAX_LISTED = 10  # maximum images listed in a message
 NAMES = ("cocoid", "videoID", "image_id", "id", "filename")  # fields that identify the image of a skipped record
 
 

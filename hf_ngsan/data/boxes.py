@@ -94,7 +94,7 @@ def boxes_of_images(
         path: file or folder for [`read_boxes`].
         images: id (or None) and file name of each image. Images are matched by full names, by names without suffix, by
             names without suffix and folders, or by ids; the first way with a match is used.
-        settings: a configuration with `num_regions` (maximal number of boxes per image) and `score_threshold`.
+        settings: a configuration with `num_regions` (maximum number of boxes per image) and `score_threshold`.
         skip_errors: whether boxes without area in their image are left out and counted; otherwise they are an error.
 
     Raises:

@@ -44,7 +44,7 @@ class ConversionFolder(ShardFolder):
 
 class ConversionResult(NamedTuple):
     """Result of a conversion: number of rows in the folder, number of new rows (others come from an interrupted run),
-    feature dimension D, minimal and maximal number of regions per image, `{"image_id", "file_name", "reason"}` of
+    feature dimension D, minimum and maximum number of regions per image, `{"image_id", "file_name", "reason"}` of
     skipped records, and sentences about assumptions."""
 
     num_rows: int

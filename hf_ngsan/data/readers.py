@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 VALIDATION = "validation"  # the split that is held out if a dataset lacks it
 OTHER_NAMES = ("val", "valid", "dev")  # other names of this split
-MIN_ROWS = 4  # minimal rows for holding some out
+MIN_ROWS = 4  # minimum rows for holding some out
 
 
 class ExtraScores(Protocol):
-    """Caption scores for a specific kind of dataset: their `names` in the order of reports, and the maximal number of
+    """Caption scores for a specific kind of dataset: their `names` in the order of reports, and the maximum number of
     new tokens in a result of `complete`."""
 
     names: Sequence[str]

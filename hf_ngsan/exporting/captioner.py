@@ -41,7 +41,7 @@ class Encoded(NamedTuple):
 
 
 class ExportedCaptioner:
-    """An exported captioner in a folder (by default, that of this file); `opens` opens its graphs."""
+    """Captions images with an exported captioner; `folder` is that of this file by default, `opens` opens a graph."""
 
     def __init__(
         self,
@@ -296,7 +296,7 @@ def main() -> None:
     files = "image files; for a captioner of features, .npz files with visual_features, visual_boxes"
     parser.add_argument("images", nargs="+", help=files)
     parser.add_argument("--num-beams", type=int, help="number of beams (default: the model's)")
-    parser.add_argument("--max-new-tokens", type=int, help="maximal tokens of a caption (default: the model's)")
+    parser.add_argument("--max-new-tokens", type=int, help="maximum tokens of a caption (default: the model's)")
     parser.add_argument("--num-threads", type=int, help="CPU threads (default: ONNX Runtime's choice)")
     parser.add_argument("--batch-size", type=int, default=16, help="batch size (%(default)s)")
     options = parser.parse_args()

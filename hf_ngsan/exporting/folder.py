@@ -33,9 +33,9 @@ SEARCHED = (
 """Settings of `generate()` that exported captioners support."""
 WITHOUT_EFFECT = ("_", "cache_", "output_", "return_", "transformers_version", "use_cache")
 """Prefixes of names of settings that do not affect captions."""
-MAX_DIFFERENCE = 1e-3  # maximal difference of log-probabilities
-TOLERANCE = 1e-4  # maximal difference of embeddings
-MAX_LENGTH = 4096  # maximal tokens of a text
+MAX_DIFFERENCE = 1e-3  # maximum difference of log-probabilities
+TOLERANCE = 1e-4  # maximum difference of embeddings
+MAX_LENGTH = 4096  # maximum tokens of a text
 MAX_FIXED_LENGTH = 64  # the same if every text is padded to the maximum
 TEXTS = ("a photograph of a dog", "two")
 MORE_TEXTS = ("a", "a man and a woman are standing in front of a building", "it")
@@ -151,10 +151,10 @@ def compare_exported(
     beams: Sequence[int] = (1, 3),
     batch_size: int = 16,
 ) -> tuple[dict[int, int], float]:
-    """Captions rows of the feature contract with a captioner on the CPU and with its export, and compares them.
+    """Compares the captions of a captioner on the CPU and of its export, for rows of the feature contract.
 
-    Returns the number of different captions by number of beams, and the largest difference of log-probabilities along
-    the captioner's captions. Rounding causes about 1e-5; more than [`MAX_DIFFERENCE`] means a wrong export.
+    Returns the number of captions that differ, by number of beams, and the largest difference of log-probabilities
+    along the captioner's captions. Rounding causes about 1e-5; more than [`MAX_DIFFERENCE`] means a wrong export.
     """
     others, difference = dict.fromkeys(beams, 0), 0.0
     for start in range(0, len(rows), batch_size):
@@ -178,7 +178,7 @@ compare = compare_exported  # its former name, kept for a release
 def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: Path) -> float:
     """Exports a dual encoder on the CPU as two graphs; returns the largest difference of their embeddings.
 
-    For a recurrent text encoder such as MHSAN's, texts are padded to the maximal length.
+    For a recurrent text encoder such as MHSAN's, texts are padded to the maximum length.
     """
     encoder = dual_encoder_of(model, processor)
     if encoder.image_processor is None:
@@ -209,7 +209,7 @@ def write_image_graph(encoder: DualEncoder, folder: Path) -> None:
 
 @torch.no_grad()
 def write_text_graph(encoder: DualEncoder, folder: Path) -> dict[str, Any]:
-    """Writes the graph of texts; returns the maximal number of tokens, and whether all texts are padded to it."""
+    """Writes the graph of texts; returns the maximum number of tokens, and whether all texts are padded to it."""
     file, method = folder / "text.onnx", "get_text_features"
     if encoder.padding == "longest":
         with suppress(UnexportableError):  # the number of steps may depend on the length

@@ -28,7 +28,7 @@ PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 
 
 class ExtractionResult(NamedTuple):
-    """Result of an extraction; it is the same in every process."""
+    """The result of an extraction, the same in every process."""
 
     num_rows: int  # rows in the folder
     skipped: list[dict]  # `{"image_id", "file_name", "reason"}` of unreadable images

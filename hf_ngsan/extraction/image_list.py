@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..data.boxes import ImageBoxes
 
 
-MAX_NAMES = 20  # maximal names of unreadable images in an error
+MAX_NAMES = 20  # maximum names of unreadable images in an error
 SKIP_ERRORS = "Use --skip-errors to leave out images that cannot be read."  # end of the error for an image
 
 
@@ -275,7 +275,7 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
 
 @dataclass(frozen=True)
 class ImageChange:
-    """A change of `{"image_id", "image", "captions"}` before extraction, in any order; `description` is JSON."""
+    """Changes `{"image_id", "image", "captions"}` before extraction, for images in any order; `description` is JSON."""
 
     change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     description: Mapping[str, Any]

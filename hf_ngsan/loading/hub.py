@@ -58,15 +58,15 @@ def save_for_hub(
 
     A process without this package can then load the folder, or the Hub repository made from it, with
     `AutoModel.from_pretrained(directory, trust_remote_code=True)` or
-    `pipeline("image-to-text", model=directory, trust_remote_code=True)`; if the package is imported, no trust is
-    needed. The licences of the models that it is derived from are saved too. ONNX graphs of other weights in the
+    `pipeline("image-to-text", model=directory, trust_remote_code=True)`; with this package imported, the argument is
+    unnecessary. The licences of the models that it is derived from are saved too. ONNX graphs of other weights in the
     directory are removed, and so are references to other code from the original checkpoints.
 
     Args:
         model: a model of this package, of a registered model type, or of transformers.
         processor: its processor; an image processor, a tokenizer or `None` for an architecture without processor.
         directory: folder to write; created if absent.
-        max_shard_size: maximal size of a file of weights, as in transformers.
+        max_shard_size: maximum size of a file of weights, as in transformers.
 
     Returns:
         The directory.

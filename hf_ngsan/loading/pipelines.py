@@ -42,7 +42,7 @@ class CaptioningPipeline(ItemPipeline):
             `"skip"` it and continue. An error of the iterator itself always ends the call: to skip damaged images of a
             streamed dataset, leave its images undecoded (`datasets.Image(decode=False)`).
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
-        required_words, num_beam_groups, ...: further searches (see [`~hf_ngsan.models.decoding`]).
+        required_words, num_beam_groups, ...: other beam searches (see [`~hf_ngsan.models.decoding`]).
 
     Returns:
         For one input, a list of `{"generated_text": str}`, one for each returned sequence; for several inputs, a list
@@ -179,7 +179,7 @@ class QuestionAnsweringPipeline(ItemPipeline):
     Call arguments:
         inputs, or image: one input or several.
         question (`str`, *optional*): question about all inputs; the question of an input has priority.
-        top_k (`int`, defaults to 5): maximal number of answers.
+        top_k (`int`, defaults to 5): maximum number of answers.
         return_attention (`bool`, defaults to `False`): return the attention of regions to each word of the question.
         attention_side, on_error: see [`CaptioningPipeline`].
 

@@ -27,12 +27,12 @@ WEIGHT = 2.5
 
 
 class ClipScore:
-    """The mean CLIPScore of captions and, with references, their mean RefCLIPScore.
+    """Computes the mean CLIPScore of captions and, with references, their mean RefCLIPScore.
 
     Args:
         encoder: a [`~hf_ngsan.guests.dual_encoders.DualEncoder`] that reads images.
         prompt: text before each caption and reference; `""` for none.
-        weight: w.
+        weight: w in eq. 1 of Hessel et al. (2021).
         truncate: whether captions that are too long for the text encoder are truncated; otherwise they are an error.
         batch_size: number of images or texts per batch.
     """

@@ -449,7 +449,8 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
         pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        r"""
+        r"""Computes the logits of captions and, with labels, the loss.
+
         Args:
             visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`):
                 features of regions, grid cells or video frames.

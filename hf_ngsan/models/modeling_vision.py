@@ -104,7 +104,8 @@ class VisionModel(HubPreTrainedModel):
         output_detections: bool = False,
         **kwargs: Any,
     ) -> VisionOutput:
-        r"""
+        r"""Encodes images into visual tokens with boxes.
+
         Args:
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`): images; clips have the shape
                 `(batch_size, num_frames, 3, height, width)`.
@@ -114,7 +115,7 @@ class VisionModel(HubPreTrainedModel):
                 grid cells, see [`region_features`]; required with `kind="boxes"`, which may append the whole image and
                 cells.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real region or frame.
-            output_hidden_states (`bool`, *optional*): whether to return the backbone's; images must have one size.
+            output_hidden_states (`bool`, *optional*): whether to return the backbone's; all images need the same size.
         """
         refuse_unknown_keywords(self, kwargs)
         frames = None

@@ -230,7 +230,7 @@ def pad_visual_inputs(
     boxes = [] if visual_boxes is None else as_arrays(visual_boxes, "visual_boxes", may_be_empty=not features)
     for index, (array, image_rows) in enumerate(zip(boxes, features or boxes, strict=True) if boxes else ()):
         check_image_boxes(array, len(image_rows), f"image {index}")
-    batch = {name: pad_arrays(of) for name, of in (("visual_features", features), ("visual_boxes", boxes)) if of}
+    batch = {name: pad_arrays(part) for name, part in (("visual_features", features), ("visual_boxes", boxes)) if part}
     if features or len({len(array) for array in boxes}) > 1:
         batch["attention_mask"] = pad_arrays([np.ones(len(array), np.int64) for array in features or boxes])
     return batch

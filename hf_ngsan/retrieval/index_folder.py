@@ -219,7 +219,7 @@ class IndexFolder:
         return [self.shard(number).embeddings for number in range(self.num_shards)]
 
     def at(self, places: np.ndarray) -> list[tuple[Shard, int]]:
-        """Returns shard and row in the shard for each place."""
+        """Returns the shard and the row in this shard of each place."""
         numbers, rows = np.divmod(places, self.description.items_per_shard)
         return [(self.shard(number), row) for number, row in zip(numbers.tolist(), rows.tolist(), strict=True)]
 

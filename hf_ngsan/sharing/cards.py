@@ -39,7 +39,7 @@ from ..training.task import Evaluation, Task
 PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
 MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
 """Characters that could be markup, a table border or a link in Markdown."""
-MAX_VALUE = 1_000  # maximal characters of a value in a card
+MAX_VALUE = 1_000  # maximum characters of a value in a card
 EVALUATIONS = "evaluations.json"
 KEYS = re.compile(r",\s*(\w+)\s*=|^\s*(\w+)\s*=")  # the keys in a dataset spec, after the name of the reader
 PLACES = ("output_dir", "num_workers", "tracker")  # keys of a training config that describe only the machine

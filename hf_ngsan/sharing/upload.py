@@ -79,7 +79,7 @@ def push_to_hub(
     Args:
         model, processor: see [`save_for_hub`].
         repo_id: `user/name`, or `name` for the user of the token; created if absent.
-        max_shard_size: maximal size of a file of weights, as in transformers.
+        max_shard_size: maximum size of a file of weights, as in transformers.
         tags: further tags of the card.
         options: options of [`~hf_ngsan.sharing.upload_checkpoint`]: `private`, `token`, `revision`, `create_pr`,
             `commit_message` and others as in huggingface_hub, and `overwrite`.

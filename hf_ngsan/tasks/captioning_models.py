@@ -42,7 +42,7 @@ ONLY_OURS = (
 def new_captioner(
     config: "CaptioningConfig", captions: Sequence[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes model (on the CPU) and processor of a training config, with the vocabulary of the training captions.
+    """Creates the model, on the CPU, and the processor of a training config, for the words of the training captions.
 
     With `model.init_from`, both come from a trained captioner, and the other fields of the section change its
     configuration. New words of the captions are added to its vocabulary, except in purely self-critical training, where

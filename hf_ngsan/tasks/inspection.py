@@ -20,7 +20,7 @@ from ..retrieval.index_folder import DESCRIPTION, read_description
 def inspect(path: str | os.PathLike, *, source_format: str | None = None) -> list[str]:
     """Returns the kind of a file or folder, and a line for each fact about it, including its first problem.
 
-    All data are read, and files with recorded checksums are compared with these.
+    All data are read, and files with a recorded checksum are compared with it.
 
     Args:
         path: images, videos, features, annotations, a model, a training run or a search index; specs such as

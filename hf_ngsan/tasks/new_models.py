@@ -25,7 +25,7 @@ from .settings import GenerationSettings
 
 logger = logging.getLogger(__name__)
 
-MAX_UNKNOWN = 0.5  # maximal share of the words of captions outside of a trained model's vocabulary
+MAX_UNKNOWN = 0.5  # maximum share of the words of captions outside of a trained model's vocabulary
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),

@@ -43,7 +43,7 @@ ONLY_OURS = (
 def new_dual_encoder(
     config: RetrievalConfig, captions: Sequence[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes model and processor of a training config; see [`~hf_ngsan.tasks.new_captioner`] for the arguments.
+    """Creates model and processor of a training config; see [`~hf_ngsan.tasks.new_captioner`] for the arguments.
 
     A new model has the vocabulary of the training captions or, with `model.text_pretrained`, of the text encoder.
     """

@@ -71,7 +71,7 @@ def search_images(
     Args:
         index: one or several indexes made with this model; several are searched as one.
         text, image: the query, one of the two; the image is a path, a URL or a PIL image.
-        top_k: maximal number of images.
+        top_k: maximum number of images.
         backend: the search backend, as for [`~hf_ngsan.retrieval.open_backend`]; by default that of the index.
         filter: an expression of Milvus, such as `width > 500`, that images must match.
 

@@ -77,7 +77,7 @@ class ScheduleSettings:
     decay_start: int = setting(6, "step schedule: last epoch before the first decay", minimum=0)
     decay_every: int = setting(3, "step schedule: epochs between decays", minimum=1)
     decay_factor: float = setting(0.5, "step schedule: factor of a decay", minimum=0.0)
-    max_decays: int | None = setting(None, "step schedule: maximal number of decays; null = any number", minimum=0)
+    max_decays: int | None = setting(None, "step schedule: maximum number of decays; null = any number", minimum=0)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class DistillationSettings(ScheduleSettings):
     images: str | None = setting(None, "dataset of the training images, with or without captions; null = data.spec")
     samples_per_image: int = setting(5, "captions sampled per image", minimum=1)
     temperature: float = setting(1.0, "temperature of sampling", minimum=1e-3)
-    max_new_tokens: int = setting(20, "maximal tokens of a sample, including the end token", minimum=1)
+    max_new_tokens: int = setting(20, "maximum tokens of a sample, including the end token", minimum=1)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class SelfCriticalSettings(ScheduleSettings):
     samples_per_image: int = setting(5, "captions per image; with beam search, the number of beams", minimum=1)
     temperature: float = setting(1.0, "temperature of sampling", minimum=1e-3)
     top_p: float = setting(1.0, "nucleus sampling: probability mass of the kept words; 1 = all", minimum=1e-3)
-    max_new_tokens: int = setting(20, "maximal tokens of a sample, including the end token", minimum=1)
+    max_new_tokens: int = setting(20, "maximum tokens of a sample, including the end token", minimum=1)
     baseline: str = setting(
         "leave_one_out", "reward baseline: greedy, mean or leave_one_out", choices=("greedy", "mean", "leave_one_out")
     )

@@ -51,7 +51,7 @@ class TrainingDivergedError(ValueError):
 
 
 class TrainingLoop:
-    """Trains a model epoch by epoch; evaluates, saves and stops according to the training config.
+    """Trains a model epoch by epoch, and evaluates, saves and stops according to the training config.
 
     The random states of an update (Python, NumPy, PyTorch) are a function of the seed, the number of the update and the
     process; a batch is a function of the seed, the epoch and the rows. A killed and resumed run therefore computes the

@@ -30,10 +30,10 @@ FIGURE_SIDE = 640  # longest side in pixels of images and maps in figures; a pan
 COLUMNS = 4
 PANEL_INCHES = 3.8
 SHEET_COLUMNS = 3
-MAX_LABEL, MAX_TITLE = 28, 80  # maximal characters of a label and of the title of a contact sheet
+MAX_LABEL, MAX_TITLE = 28, 80  # maximum characters of a label and of the title of a contact sheet
 COLORS = "viridis"
 MAX_LINE, WIDTH = 42, 50
-"""Maximal characters of a line of coloured words, and width of the panel in characters, including their frames."""
+"""Maximum characters of a line of coloured words, and width of the panel in characters, including their frames."""
 
 
 class MissingPlotsError(ImportError):

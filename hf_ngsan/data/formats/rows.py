@@ -14,7 +14,7 @@ from ..errors import DataError
 from .layouts import Entry, FeatureSource, VisualRecord
 
 FORMAT = 2  # version of conversion.json
-MAX_GUESSED_SIDE = 65_535  # maximal side in pixels of an image of unknown size: the maximum of JPEG
+MAX_GUESSED_SIDE = 65_535  # maximum side in pixels of an image of unknown size: the maximum of JPEG
 
 
 class LeftOutError(DataError):

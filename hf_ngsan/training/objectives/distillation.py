@@ -10,7 +10,7 @@ from .policy import Policy, beam_search, encode_images, image_uniforms, labels_o
 
 
 class OnPolicyDistillation(Objective):
-    """KL(teacher || captioner) of the next word, at each word of captions sampled from the captioner.
+    """Minimizes KL(teacher || captioner) of the next word, at each word of captions sampled from the captioner.
 
     Captions are sampled in evaluation mode; the loss is computed with dropout. Words that are never generated, such as
     the unknown word, are left out of both distributions. The teacher, a captioner or an ensemble, must have the same

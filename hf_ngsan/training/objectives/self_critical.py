@@ -33,7 +33,7 @@ COLLAPSE = 2.0  # nats per word that references may lose (7 times less likely) b
 
 
 class SelfCritical(Objective):
-    """REINFORCE with a baseline over k captions of each image.
+    """Trains a captioner with REINFORCE and a baseline, on k sampled captions of each image.
 
     Captions are sampled in evaluation mode and without a graph; their log-probabilities come from one teacher-forced
     pass. By default, this pass has no dropout either, so that the gradient is that of the sampled distribution. With

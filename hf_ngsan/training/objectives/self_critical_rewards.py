@@ -29,7 +29,7 @@ class RewardError(ValueError):
 
 
 class CaptionRewards:
-    """The weighted sum of rewards of sampled captions (Rennie et al., *Self-critical Sequence Training*, CVPR 2017).
+    """Sums weighted rewards of sampled captions (Rennie et al., *Self-critical Sequence Training*, CVPR 2017).
 
     A caption ends with its first end token; later tokens do not count. In CIDEr-D and BLEU-4, the end token counts as a
     word, so that an unfinished caption loses the n-grams of a proper end. With `end_token=False`, it is left out of
