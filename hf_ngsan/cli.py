@@ -167,7 +167,7 @@ def parser_of_commands() -> CommandParser:
     for group, names in GROUPS.items():
         summaries = {name: import_module(f"hf_ngsan.{COMMANDS[name]}").SUMMARY.splitlines()[0] for name in names}
         lines += [f"{group}:", *(f"  {name:<13}  {summary}" for name, summary in summaries.items())]
-    parser = CommandParser(prog=PROGRAM, description="\n".join(lines), epilog=EXAMPLES)
+    parser = CommandParser(prog=PROGRAM, description="\n".join(lines), epilog=f"{EXAMPLES}\n\n{DATASETS}")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("command", metavar="COMMAND", help="a command above; hf-ngsan COMMAND --help describes it")
     return parser
