@@ -10,8 +10,8 @@ from .arguments import add_shared, check_outputs, load_on_device, pick, user_pat
 SUMMARY = """Calibrate the confidence of a captioner, or the similarity threshold of a search.
 
 For a captioner, the command fits the probability that a caption is right, on images that were not used in training. A
-caption counts as right if its CIDEr-D is at least that of the median caption. For a dual encoder, the command finds the
-similarity below which no image counts as near enough to a text."""
+caption counts as right if its CIDEr-D is at least the median. For a dual encoder, the command finds the similarity
+below which an image does not match a text."""
 EPILOG = """examples:
   hf-ngsan calibrate --model runs/photographs/best --data images:flickr8k --split validation
   hf-ngsan calibrate --model runs/photographs/best --data images:flickr8k --data images:everyday
@@ -23,12 +23,12 @@ The command writes confidence.json into the folder of a captioner, or search.jso
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
-    add_shared(parser, "--data", action="append", help="captioned images, such as images:DIR; may be repeated")
+    add_shared(parser, "--data", action="append", help="images with captions, such as images:DIR; can be repeated")
     add_shared(parser, "--limit", "--num-beams")
-    encoder = "dual encoder for the confidence of a captioner; it must read images as the captioner does (%(default)s)"
+    encoder = "dual encoder for the confidence of a captioner, with the same image preprocessing"
     parser.add_argument("--dual-encoder", default=DUAL_ENCODER, type=user_path, metavar="DIR", help=encoder)
     add_shared(parser, "--split", default="validation")
-    parser.add_argument("--train-split", default="train", metavar="NAME", help="split of the training (%(default)s)")
+    parser.add_argument("--train-split", default="train", metavar="NAME", help="split used in training")
     add_shared(parser, "--batch-size", default=64)
 
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
 
     folder = own_model_folder(options.model)
     if not os.path.isdir(folder):
-        raise ValueError(f"{folder} is a model of the Hub; save a copy with save_pretrained and calibrate that.")
+        raise ValueError(f"{folder} is a model on the Hub; save a copy with save_pretrained and calibrate that.")
     is_search = task_of(load_config(folder)) == "retrieval"
     file = os.path.join(folder, SEARCH if is_search else CONFIDENCE)
     check_outputs({"--model": file})

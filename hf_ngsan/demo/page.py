@@ -146,7 +146,7 @@ def two_scenes(captioners: Mapping[str, Captioner], rows: Sequence[Row]) -> dict
     print(f"A scene, and again with the {' and the '.join(moved)} exchanged; true relations:")
     for name in captioners:
         right = [[sentence.answers[name].is_true for sentence in scene.sentences] for scene in (before, after)]
-        counts = [f"{of_scene.count(True)} of {len(of_scene)}" for of_scene in right]
+        counts = [f"{scene_results.count(True)} of {len(scene_results)}" for scene_results in right]
         print(f"  {name:14} {counts[0]}   after the exchange {counts[1]}")
     return {"before": before, "after": after, "moved": moved}
 
@@ -259,9 +259,9 @@ def searched(images: Mapping[str, Image.Image], queries: Sequence[str], top_k: i
     similarities = embed_texts(model, processor, queries) @ embed_images(model, processor, rows).T
     names, searches = list(images), []
     print(f"Searches among {len(images)} images:")
-    for query, of_images in zip(queries, similarities, strict=True):
-        nearest = np.argsort(-of_images, kind="stable")[:top_k]
-        hits = [(names[place], images[names[place]], float(of_images[place])) for place in nearest]
+    for query, query_similarities in zip(queries, similarities, strict=True):
+        nearest = np.argsort(-query_similarities, kind="stable")[:top_k]
+        hits = [(names[place], images[names[place]], float(query_similarities[place])) for place in nearest]
         name, _, best = hits[0]
         fits = best >= search_calibration().min_similarity
         print(f"  {query}: " + (f"{name} ({best:.2f})" if fits else f"nothing is near enough; {name} has {best:.2f}"))

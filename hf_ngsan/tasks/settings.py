@@ -20,7 +20,7 @@ class GenerationSettings(base.EvaluationSettings):
     """Generation of texts for the validation split, and the choice of the best model."""
 
     num_beams: int = setting(3, "number of beams", minimum=1)
-    max_new_tokens: int = setting(20, "maximal tokens of a generated text, including the end token", minimum=1)
+    max_new_tokens: int = setting(20, "maximum tokens of a generated text, including the end token", minimum=1)
     length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
 
 
@@ -33,7 +33,7 @@ class CaptionDataSettings(base.DataSettings):
     min_word_count: int = setting(5, "rarer words of the training captions become the unknown word", minimum=1)
     max_subwords: int = setting(10_000, "largest vocabulary of tokenizer=subwords", minimum=100)
     captions_per_image: int = setting(5, "captions drawn per image and epoch; an image is encoded once", minimum=1)
-    max_caption_length: int = setting(20, "maximal tokens of a training caption; longer ones are truncated", minimum=2)
+    max_caption_length: int = setting(20, "maximum tokens of a training caption; longer ones are truncated", minimum=2)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class QuestionDataSettings(base.DataSettings):
     """Questions, words and answers for training."""
 
     min_word_count: int = setting(1, "rarer words of the training questions become the unknown word", minimum=1)
-    max_question_length: int = setting(14, "maximal words of a question; longer ones are truncated", minimum=1)
+    max_question_length: int = setting(14, "maximum words of a question; longer ones are truncated", minimum=1)
     min_answer_count: int = setting(9, "answers of fewer training questions are left out", minimum=1)
     word_vectors: str | None = setting(None, "initial word vectors: GloVe's .txt, or .npy with data.dictionary")
     dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one per line")
@@ -198,7 +198,7 @@ class TranslationDataSettings(base.DataSettings):
     """Sentences for training, and their subwords."""
 
     vocab_size: int = setting(10_000, "joint subword vocabulary, including special tokens", minimum=MIN_SUBWORDS)
-    max_length: int = setting(256, "maximal tokens of a sentence in training and translation", minimum=2)
+    max_length: int = setting(256, "maximum tokens of a sentence in training and translation", minimum=2)
 
 
 @dataclass(frozen=True)

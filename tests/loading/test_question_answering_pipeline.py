@@ -5,7 +5,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_ngsan import VisualQuestionAnsweringPipeline
+from hf_ngsan import QuestionAnsweringPipeline
 from hf_ngsan.models.pipeline_visual_question_answering import VisualQuestionAnsweringPipeline as TravellingPipeline
 from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
@@ -16,13 +16,13 @@ QUESTIONS = ["Is there a ball?", "What color is the box?", "How many rings are t
 
 @pytest.fixture(scope="module")
 def of_features():
-    return VisualQuestionAnsweringPipeline(model=tiny_model(geometric_bias=["query"]), processor=tiny_processor())
+    return QuestionAnsweringPipeline(model=tiny_model(geometric_bias=["query"]), processor=tiny_processor())
 
 
 @pytest.fixture(scope="module")
 def of_images():
     model = tiny_model(vision_config=VISION, visual_feature_size=None)
-    return VisualQuestionAnsweringPipeline(model=model, processor=tiny_processor(pixels=True))
+    return QuestionAnsweringPipeline(model=model, processor=tiny_processor(pixels=True))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from PIL import Image
 from hf_ngsan.data import load_data
 from hf_ngsan.data.saved import copy_folder
 from hf_ngsan.tasks import train
-from hf_ngsan.tasks.caption_rows import AugmentationSettings, ImageAugmentation, crop_box, cropped, mirrored
+from hf_ngsan.tasks.caption_rows import AugmentationSettings, ImageAugmentation, crop_box, cropped, mirrored_row
 from hf_ngsan.training import ConfigError
 from tests.tables import each_row
 from tests.tasks.test_pixels import PIXELS
@@ -25,7 +25,7 @@ def row(**fields) -> dict:
 
 
 def test_a_mirror_image_has_its_boxes_and_sides():
-    changed = mirrored(row())
+    changed = mirrored_row(row())
     before, after = np.asarray(row()["image"]), np.asarray(changed["image"])
     for x in range(30):
         np.testing.assert_array_equal(after[:, x], before[:, 29 - x])
@@ -42,7 +42,7 @@ def test_captions_with_sides_keep_their_image():
         ([], True),
     ):
         changed = augment(row(captions=captions), epoch=0)
-        expected = mirrored(row(captions=captions)) if is_mirrored else row(captions=captions)
+        expected = mirrored_row(row(captions=captions)) if is_mirrored else row(captions=captions)
         assert np.array_equal(np.asarray(changed["image"]), np.asarray(expected["image"]))
         assert changed["captions"] == expected["captions"]
 
