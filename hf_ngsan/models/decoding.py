@@ -173,6 +173,8 @@ def diverse_beam_search(
     beams = generation_config.num_beams
     if num_beam_groups < 1 or beams % num_beam_groups:
         raise ValueError(f"num_beams is {beams}; it must be a multiple of num_beam_groups ({num_beam_groups}).")
+    if not 0 <= diversity_penalty < float("inf"):
+        raise ValueError(f"diversity_penalty is {diversity_penalty}; it must be 0 or more.")
     decoder = StepwiseDecoder(model, input_ids, model_kwargs)
     images, size = len(input_ids) // beams, beams // num_beam_groups
     returned = -(-generation_config.num_return_sequences // num_beam_groups)  # by each group
