@@ -46,15 +46,15 @@ def run(options: argparse.Namespace) -> None:
     write_calibration(folder, result)
     if is_search:
         print(
-            f"{file}: no image is near enough below a similarity of {result.min_similarity:.3f}; {result.missed:.0%} "
-            f"of {result.num_images} images are further from their captions, and {result.mistaken:.0%} of collections "
-            "without the image of a caption have one that is nearer."
+            f"{file}: an image matches a text from a similarity of {result.min_similarity:.3f}. {result.missed:.0%} of "
+            f"{result.num_images} images have a lower similarity to their captions, and {result.mistaken:.0%} of "
+            "collections without the image of a caption have an image with a higher one."
         )
         return
-    doubts = f"{result.doubted:.0%} of wrong captions get a warning, below {result.doubt_below:.2f}"
+    doubts = f"{result.doubted:.0%} of wrong captions get a warning, below a confidence of {result.doubt_below:.2f}"
     print(f"{file}: AUROC {result.auroc:.3f}, calibration error {result.calibration_error:.3f}; {doubts}.")
-    right = f"captions count as right from a CIDEr-D of {result.median_cider_d:.2f}"
-    print(f"This is by cross-validation over {result.num_images} captions; {right}.")
+    right = f"a caption is right if its CIDEr-D is at least {result.median_cider_d:.2f}"
+    print(f"These are values of a cross-validation over {result.num_images} captions; {right}.")
 
 
 def calibrate_captioner(options: argparse.Namespace) -> Any:

@@ -89,7 +89,7 @@ class SearchCalibration:
         """Returns a message if the nearest image is not near enough; None if it is."""
         if best >= self.min_similarity:
             return None
-        return f"Nothing is near enough: the best similarity is {best:.2f}; a match needs {self.min_similarity:.2f}."
+        return f"No image matches the text: the best similarity is {best:.2f}; a match needs {self.min_similarity:.2f}."
 
 
 def read_calibration(model: str | Path, checksums: Mapping[str, str] | None = None) -> Calibration | None:
