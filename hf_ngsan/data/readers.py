@@ -220,7 +220,7 @@ for built_in in (
     Reader(
         name="moving_scenes",
         loader="hf_ngsan.data.moving_scenes:load_moving_scenes",
-        summary="synthetic clips that differ in the order of frames, e.g. `moving_scenes:size=2000,seed=1`",
+        summary="synthetic clips of actions that depend on the order of frames, e.g. `moving_scenes:size=2000,seed=1`",
         columns=("frames", "captions", "action", "object"),
         keys=dict.fromkeys(("size", "validation", "test", "seed", "num_frames", "image_size"), int),
         extra_scores="hf_ngsan.data.moving_scenes:ACTION_SCORES",
