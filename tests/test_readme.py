@@ -30,7 +30,7 @@ from tests.test_photographs import write_data
 WHOLE = [
     "README.md",
     *(f"docs/{name}.md" for name in ("first_steps", "captioning", "training", "self_critical", "several_machines")),
-    *(f"docs/{name}.md" for name in ("features", "search", "metrics")),
+    *(f"docs/{name}.md" for name in ("features", "image_search", "metrics")),
 ]
 """Pages whose commands are all run, in their order."""
 IN_PART = [f"docs/{name}.md" for name in ("translation", "vqa", "sharing", "serving", "reproduce")]

@@ -46,9 +46,9 @@ def run(options: argparse.Namespace) -> None:
     write_calibration(folder, result)
     if is_search:
         print(
-            f"{file}: an image matches a text from a similarity of {result.min_similarity:.3f}. {result.missed:.0%} of "
-            f"{result.num_images} images have a lower similarity to their captions, and {result.mistaken:.0%} of "
-            "collections without the image of a caption have an image with a higher one."
+            f"{file}: images match a text from a similarity of {result.min_similarity:.3f} on. {result.missed:.0%} of "
+            f"{result.num_images} images do not match their captions, and in {result.mistaken:.0%} of collections "
+            "without the image of a caption, another image matches."
         )
         return
     doubts = f"{result.doubted:.0%} of wrong captions get a warning, below a confidence of {result.doubt_below:.2f}"

@@ -78,18 +78,18 @@ class Calibration:
 class SearchCalibration:
     """The content of `search.json` of a dual encoder."""
 
-    min_similarity: float  # with less, no image is near enough to a text
-    missed: float  # share of images that are further from their captions
-    mistaken: float  # share of collections without the image of a caption that have another near enough image
+    min_similarity: float  # an image with a lower similarity does not match a text
+    missed: float  # share of images with a lower similarity to their captions
+    mistaken: float  # share of collections without the image of a caption in which another image matches
     data: list[str]
     split: str
     num_images: int
 
     def missing(self, best: float) -> str | None:
-        """Returns a message if the nearest image is not near enough; None if it is."""
+        """Returns a message if the most similar image does not match; None if it does."""
         if best >= self.min_similarity:
             return None
-        return f"No image matches the text: the best similarity is {best:.2f}; a match needs {self.min_similarity:.2f}."
+        return f"No image matches: the best similarity is {best:.2f}; a match needs {self.min_similarity:.2f}."
 
 
 def read_calibration(model: str | Path, checksums: Mapping[str, str] | None = None) -> Calibration | None:
