@@ -132,9 +132,9 @@ def fill(folder: Path) -> None:
     CaptioningImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder / "microsoft" / "resnet-50")
     write_tsv(folder / "trainval_resnet101_faster_rcnn_genome_36.tsv")
     splits = ["train", *["test"] * (len(SIZES) - 1)]
-    said = {"sentences": [{"raw": caption, "tokens": caption.split()} for caption in CAPTIONS]}
+    message = {"sentences": [{"raw": caption, "tokens": caption.split()} for caption in CAPTIONS]}
     pairs = zip(SIZES, splits, strict=True)
-    listed = [{"cocoid": key, "filename": f"{key}.jpg", "split": split, **said} for key, split in pairs]
+    listed = [{"cocoid": key, "filename": f"{key}.jpg", "split": split, **message} for key, split in pairs]
     (folder / "dataset_coco.json").write_text(json.dumps({"images": listed}))
     write_layouts(folder / "DIR")
     for name, numbers in (("dev", range(12)), ("test", range(20, 26))):
@@ -224,18 +224,21 @@ def keep(command: list[str], capsys: pytest.CaptureFixture) -> None:
     printed = prints(capsys, *smaller(command))
     if name in LINES:
         (number, line), lines = LINES[name], printed.splitlines()
-        assert len({*lines}) == len(lines) == number and all(re.fullmatch(line, one) for one in lines), (name, printed)
+        assert len({*lines}) == len(lines) == number and all(re.fullmatch(line, item) for item in lines), (
+            name,
+            printed,
+        )
     if name in SCORES:
         assert SCORES[name] <= json.loads(printed).keys(), name
-    places = [getattr(options, one, None) for one in ("output", "figure", "save_attention")]
+    places = [getattr(options, item, None) for item in ("output", "figure", "save_attention")]
     patterns = [pattern for place in places if place for pattern in (place, f"{place}/*")]
     if command[0] == "train":
         run = load_training_config(options.config, options.overrides).output_dir
         patterns = [f"{run}/{pattern}" for pattern in RUN]
     for pattern in patterns:
-        found = [*Path().glob(pattern)]
-        assert all(file.is_dir() or file.stat().st_size for file in found), (name, pattern)
-        assert found or Path(pattern).parent.is_file(), (name, pattern)
+        actual = [*Path().glob(pattern)]
+        assert all(file.is_dir() or file.stat().st_size for file in actual), (name, pattern)
+        assert actual or Path(pattern).parent.is_file(), (name, pattern)
     if command[0] in ("extract", "convert"):
         split, number = ROWS[options.output]
         assert len(load_data(f"features:{options.output}", split)) == number, name

@@ -23,6 +23,7 @@ MODEL = "folder of a model or of a training run (its best model is used), packag
 """Help text of an argument that names a model."""
 BACKBONE = "folder or Hub name of a backbone, detection model, vision encoder, or captioner with a vision encoder"
 REGION_FEATURES = "queries of the detector, or means of its feature map within the boxes (default: queries)"
+PER_SHARD = "images per output file; a killed run repeats at most one file (default: by the number of images)"
 GENERATE = "other arguments of generate(), such as length_penalty=2 (default: the model's)"
 ALLOWED_HOST = "also accept requests for this host name or address, such as that of a proxy; can be repeated"
 
@@ -91,7 +92,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "--images": option("folder, COCO file, or dataset such as images:DIR", "SOURCE", user_path, required=True),
     "--image-folder": option("folder of the images in a COCO file (default: its folder or images/)", "DIR", user_path),
     "--num-workers": option("processes that read images (default: one per CPU core, at most 4)", "N", at_most(256, 0)),
-    "--images-per-shard": option("images per file; a killed run loses at most one file", "N", positive_int),
+    "--images-per-shard": option(PER_SHARD, "N", positive_int),
     "--dtype": option("type of the stored features", choices=("float16", "float32"), default="float16"),
     "--num-processes": option("split the work among N processes (default: 1)", "N", positive_int),
     "--backbone": option(BACKBONE, "ID_OR_DIR", user_path, required=True),

@@ -41,5 +41,5 @@ def run(options: argparse.Namespace) -> None:
 
     write_folder_atomically(Path(options.output), write, manifest=False)
     unit = "video" if model.config.vision_config.kind == "frames" else "image"
-    boxes = " --boxes FILE, since it needs boxes" if model.config.vision_config.kind == "boxes" else ""
+    boxes = " --boxes FILE, because it needs boxes" if model.config.vision_config.kind == "boxes" else ""
     print(f"{options.output} captions {unit}s: hf-ngsan caption --model {options.output} {unit.upper()}{boxes}")

@@ -51,10 +51,10 @@ def run(options: argparse.Namespace) -> None:
             "without the image of a caption, another image matches."
         )
         return
-    doubts = f"{result.doubted:.0%} of wrong captions get a warning, below {result.doubt_below:.2f}"
+    doubts = f"{result.doubted:.0%} of wrong captions get a warning, below a confidence of {result.doubt_below:.2f}"
     print(f"{file}: AUROC {result.auroc:.3f}, calibration error {result.calibration_error:.3f}; {doubts}.")
-    right = f"captions count as right from a CIDEr-D of {result.median_cider_d:.2f}"
-    print(f"This is by cross-validation over {result.num_images} captions; {right}.")
+    right = f"a caption is right if its CIDEr-D is at least {result.median_cider_d:.2f}"
+    print(f"These are values of a cross-validation over {result.num_images} captions; {right}.")
 
 
 def calibrate_captioner(options: argparse.Namespace) -> Any:

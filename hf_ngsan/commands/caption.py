@@ -165,7 +165,7 @@ def judge_of(models: Sequence[str], device: Any) -> Any:
     try:
         return Confidence(models[0], device) if len(models) == 1 else None
     except (ImportError, OSError, ValueError) as error:
-        print(f"hf-ngsan: no warnings of doubtful captions: {error}", file=sys.stderr)
+        print(f"hf-ngsan: doubtful captions get no warning: {error}", file=sys.stderr)
         return None
 
 

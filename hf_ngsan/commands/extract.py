@@ -30,7 +30,7 @@ CHANGES = ("smallest_crop", "flip", "color_jitter")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--images", "--image-folder", "--boxes", *arguments.VISION_OPTIONS)
     add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the features")
-    add_shared(parser, "--split", default=None, metavar="NAME", help="split: train, validation or test")
+    add_shared(parser, "--split", default=None, metavar="NAME", help="split to read, or to record for a folder")
     add_shared(parser, "--batch-size", default=16)
     add_shared(parser, "--dtype", "--engine", *arguments.READING, "--num-processes")
     what = (
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
         arguments.print_skipped(skipped, options.output)
         number = len(images) - len(skipped)
         pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
-        total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
+        total = f" The folder has {result.num_rows} images in total." if result.num_rows > number else ""
         print(f"{options.output}: features of {number} images{pace}, {len(skipped)} skipped.{total}")
         if options.split is None:
             print("They have no split; training and evaluation need one (--split).")

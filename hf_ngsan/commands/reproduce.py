@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--first-seed", type=at_most(MAX_INTEGER, 0), default=0, metavar="N", help="first seed")
     add("--only", nargs="+", metavar="ROW", help="rows of the table (default: all)")
     add("--processes", type=positive_int, metavar="N", help="parallel runs (default: one per GPU or CPU core)")
-    add("--budget", type=positive_int, metavar="MINUTES", help="start no new run after this time (default: no limit)")
+    add("--budget", type=positive_int, metavar="MINUTES", help="time after which no new run starts (default: no limit)")
     add("--output", type=user_path, metavar="DIR", help="folder of the runs (default: runs/reproduce/PAPER-DATASET)")
     add("--dry-run", action="store_true", help="print the rows, configs and pending runs, without training")
     add("--check", action="store_true", help="check the finished runs and write their table, without training")

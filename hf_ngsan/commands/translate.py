@@ -68,5 +68,5 @@ def run(options: argparse.Namespace) -> int:
     if empty:
         print(f"hf-ngsan: {empty} empty {'line stays' if empty == 1 else 'lines stay'} empty.", file=sys.stderr)
     if skipped:
-        print(f"hf-ngsan: {len(skipped)} too long, left empty: {name_lines(skipped)}.", file=sys.stderr)
+        print(f"hf-ngsan: {name_lines(skipped)}: too long, so left empty ({len(skipped)} in total).", file=sys.stderr)
     return 2 if skipped and len(skipped) == number - empty else 0

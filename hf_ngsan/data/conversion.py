@@ -94,7 +94,7 @@ def convert_features(
         has_split=bool(split) or annotations.has_split,
     )
     folder = ConversionFolder(temporary_path(output))
-    lock = FolderLock(folder.path, DataError(f"Another conversion is writing {output}; wait or choose another folder."))
+    lock = FolderLock(folder.path, DataError(f"Another conversion is writing {output}; wait for its end."))
     lock.acquire(seconds=0)
     try:
         maker = RowMaker(sources, plan, annotations, boxes, grid_size, split)

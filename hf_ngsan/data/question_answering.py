@@ -80,7 +80,7 @@ def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
     if skipped:
         places = listing([entry["file_name"].rpartition(", ")[2] for entry in skipped])
         reason = skipped[0]["reason"].rstrip(".")
-        lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first, {reason}"
+        lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first: {reason}"
         notes = [note_of_left_out(lack, skip_errors, "skip_errors=true")]
     columns = used_columns(rows, COLUMNS)
     return Rows(columns, ({name: row.get(name) for name in columns} for row in rows), len(rows), notes)

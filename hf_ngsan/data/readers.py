@@ -93,7 +93,7 @@ def find_reader(spec: str) -> Reader:
     name = str(spec).partition(":")[0]
     if name not in READERS:
         is_place = ":" not in spec and ("/" in spec or os.path.exists(spec))
-        meant = f"images:{spec}, if it is a folder or a dataset of the Hub, or " if is_place else ""
+        meant = f"images:{spec}, if it is a folder or a dataset on the Hub, or " if is_place else ""
         usages = ", ".join(reader.usage for reader in READERS.values())
         listed = f"; write {meant}one of {usages}."
         raise DataError(f"Unknown dataset {spec!r}{listed if meant else did_you_mean(name, READERS, listed)}")
@@ -220,7 +220,7 @@ for built_in in (
     Reader(
         name="moving_scenes",
         loader="hf_ngsan.data.moving_scenes:load_moving_scenes",
-        summary="synthetic clips that differ in the order of frames, e.g. `moving_scenes:size=2000,seed=1`",
+        summary="synthetic clips of actions that depend on the order of frames, e.g. `moving_scenes:size=2000,seed=1`",
         columns=("frames", "captions", "action", "object"),
         keys=dict.fromkeys(("size", "validation", "test", "seed", "num_frames", "image_size"), int),
         extra_scores="hf_ngsan.data.moving_scenes:ACTION_SCORES",

@@ -121,7 +121,7 @@ def extract_features(
     images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
     folder, begin = FeatureFolder(output), time.perf_counter()
-    lock = FolderLock(folder.path, ExtractionError(f"Another extraction is writing {folder.path}; wait for it."))
+    lock = FolderLock(folder.path, ExtractionError(f"Another extraction is writing {folder.path}; wait for its end."))
     if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
         raise ExtractionError(f"{name}: boxes of a file or a detector need a vision encoder of kind boxes.")
     if dtype not in ("float16", "float32"):

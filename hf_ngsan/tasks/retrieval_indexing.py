@@ -68,7 +68,7 @@ def write_index(
     """
     accelerator = accelerator or extraction_accelerator()
     place = Path(os.path.realpath(folder))  # new folders are written next to the target of a link
-    lock = FolderLock(place, ExtractionError(f"Another indexing is writing {place}; wait for it or choose another."))
+    lock = FolderLock(place, ExtractionError(f"Another indexing is writing {place}; wait for its end."))
     settings = (split, batch_size, images_per_shard, skip_errors, prune, num_workers, accelerator)
     work = Indexing(lock, encoder, name, images, *settings)
     try:

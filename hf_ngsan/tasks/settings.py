@@ -43,7 +43,7 @@ class CaptioningDataSettings(CaptionDataSettings):
     new_words: int | None = setting(2, "fine-tuning adds words that occur at least this often; null = none", minimum=1)
     image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
     num_frames: int | None = setting(None, "frames per clip read from a file; null = 8", minimum=1)
-    seconds_per_frame: float | None = setting(None, "instead, one frame per this many seconds of a clip", minimum=0.01)
+    seconds_per_frame: float | None = setting(None, "seconds of a clip per frame, instead of num_frames", minimum=0.01)
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class AugmentationSettings:
     """Random changes of the training images of a model with a vision encoder; none by default."""
 
     smallest_crop: float = setting(1.0, "smallest share of the area of a crop; 1 = no crops", minimum=0.01, maximum=1)
-    flip: float = setting(0.0, "share mirrored, of images without a side in captions", minimum=0, maximum=1)
+    flip: float = setting(0.0, "probability of mirroring; not with left or right in captions", minimum=0, maximum=1)
     color_jitter: float = setting(0.0, "largest change of brightness, contrast and saturation", minimum=0, below=1)
     feature_copies: bool = setting(False, "epochs use copies of features:DIR in turn (hf-ngsan extract --copies)")
-    copies: int | None = setting(2, "changed copies, encoded once by a frozen backbone; null = every epoch", minimum=1)
+    copies: int | None = setting(2, "copies that a frozen backbone encodes once; null = every epoch", minimum=1)
 
     @property
     def changes_images(self) -> bool:
@@ -166,14 +166,14 @@ class RetrievalTrainingSettings(base.TrainingSettings):
     stage: str = setting("joint", "joint = all weights at once, staged = three stages", choices=("joint", "staged"))
     own_loss: bool = setting(True, "models of transformers: true = their loss, false = that of the section contrastive")
     train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
-    text_learning_rate: float | None = setting(None, "peak of a transformers text encoder; null = the same", minimum=0)
+    text_learning_rate: float | None = setting(None, "peak for a text encoder; null = learning_rate", minimum=0)
 
 
 @dataclass(frozen=True)
 class RetrievalEvaluationSettings(base.EvaluationSettings):
     """Evaluation and the choice of the best model."""
 
-    folds: int = setting(1, "equal parts whose scores are averaged; 5 of 5,000 images is the 1K protocol", minimum=1)
+    folds: int = setting(1, "equal parts whose scores are averaged; 5 parts of 5,000 images: 1K protocol", minimum=1)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class TrainingLoop:
             if "init_from" in self.config.model and self.validation_rows is not None:
                 scores = self.scores()  # the initial trained model is the best until another is better
                 self.keep_if_best(0, scores)
-                logger.info("Score before this training: %s %.4f.", self.task.metric, scores[self.task.metric])
+                logger.info("Before this training: %s %.4f.", self.task.metric, scores[self.task.metric])
             self.task.begin(self.bare_model, self.processor, self.rows)
             broadcast([weight.data for weight in self.bare_model.parameters()])  # GPUs may round differently
         self.start_clock()

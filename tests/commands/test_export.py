@@ -47,8 +47,8 @@ def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
 
 def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monkeypatch):
     eager.use_eager_graphs(monkeypatch)
-    said = prints(capsys, "export", "--model", run, "--output", tmp_path / "same", "--check", "--limit", 3)
-    assert said.count("3 images") == 2 and "captioner.py" in said
+    output = prints(capsys, "export", "--model", run, "--output", tmp_path / "same", "--check", "--limit", 3)
+    assert output.count("3 images") == 2 and "captioner.py" in output
     assert (tmp_path / "same" / "captioner.py").is_file()
     step = ExportedCaptioner.step
 

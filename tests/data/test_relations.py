@@ -54,12 +54,14 @@ def test_exchanged_photographs_have_other_statements(folder):
     row, *others = load_data(f"relations:{folder},exchanged=true", "train")
     mirror, moved, both = others
     assert len({row["image_id"], *(other["image_id"] for other in others)}) == 4 and row["image_id"] == 7
-    for one, other in ((mirror, row), (both, moved)):
-        np.testing.assert_allclose(one["visual_boxes"][:, 0], 1 - other["visual_boxes"][:, 2], rtol=1e-6)
+    for item, other in ((mirror, row), (both, moved)):
+        np.testing.assert_allclose(item["visual_boxes"][:, 0], 1 - other["visual_boxes"][:, 2], rtol=1e-6)
         turned = {"left of": "right of", "right of": "left of"}
         statements = map(Statement.from_caption, other["captions"])
-        expected = {Statement(one.subject, turned.get(one.relation, one.relation), one.other) for one in statements}
-        assert {*map(Statement.from_caption, one["captions"])} == expected
+        expected = {
+            Statement(item.subject, turned.get(item.relation, item.relation), item.other) for item in statements
+        }
+        assert {*map(Statement.from_caption, item["captions"])} == expected
     np.testing.assert_array_equal(moved["visual_boxes"][1:], row["visual_boxes"][:-1])
     assert all((other["visual_features"] == row["visual_features"]).all() for other in others)
 

@@ -102,8 +102,8 @@ def test_images(tmp_path, monkeypatch):
     inputs = processor(images=photos)
     np.testing.assert_allclose(exported.prepare(photos)["pixel_values"], inputs["pixel_values"], atol=1e-6)
     for beams in (1, 3):
-        wanted = processor.batch_decode(model.generate(**inputs, num_beams=beams), skip_special_tokens=True)
-        assert exported.caption(photos, num_beams=beams) == wanted and len(set(wanted)) > 2
+        expected = processor.batch_decode(model.generate(**inputs, num_beams=beams), skip_special_tokens=True)
+        assert exported.caption(photos, num_beams=beams) == expected and len(set(expected)) > 2
     photos[0].save(tmp_path / "photo.png")
     assert exported.caption([tmp_path / "photo.png"]) == exported.caption(photos[:1])
 

@@ -38,9 +38,9 @@ def test_the_mean_is_over_occurrences_alone():
 def test_captions_are_those_of_generate_whatever_the_batch(options, folder):
     model, processor = load_captioner(folder)
     rows = load_rows(SPEC, "test").select_columns(["image_id", "visual_features", "visual_boxes"])
-    found = captions_with_visualness(model, processor, rows, batch_size=4, **options)
-    assert len(found) == len(rows)
-    for row, caption in zip(rows, found, strict=True):
+    actual = captions_with_visualness(model, processor, rows, batch_size=4, **options)
+    assert len(actual) == len(rows)
+    for row, caption in zip(rows, actual, strict=True):
         inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[row["visual_boxes"]])
         output = model.generate(**inputs, **options, return_visualness=True, return_dict_in_generate=True)
         [text] = processor.batch_decode(output.sequences, skip_special_tokens=True)

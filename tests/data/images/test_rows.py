@@ -121,9 +121,9 @@ def test_different_images_of_one_id_are_refused_and_equal_ones_are_one(tmp_path,
 
 def test_captions_without_a_word_and_images_without_captions_are_left_out(tmp_path):
     captions = [["a cat", " \n", None, "one cat"], [" "], None]
-    whole = table({"image": [0, 1, 2], "captions": captions})
+    full = table({"image": [0, 1, 2], "captions": captions})
     a_row_a_caption = table({"image": [0, 0, 1, 0], "caption": ["a cat", None, " ", "one cat"]})
-    for dataset, numbers in ((whole, "2 of 3"), (a_row_a_caption, "1 of 2")):
+    for dataset, numbers in ((full, "2 of 3"), (a_row_a_caption, "1 of 2")):
         file = write_parquet(dataset, tmp_path / f"{numbers}.parquet")
         with pytest.warns(UserWarning, match=numbers):
             rows = load_data(f"images:{file}", "train")
