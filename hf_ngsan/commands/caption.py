@@ -28,7 +28,8 @@ EPILOG = """examples:
 
 --generate accepts the arguments of generate() in transformers, and the arguments of two other beam searches. With
 required_words, every caption contains these words (constrained beam search). With num_beam_groups, each group of beams
-is penalized by diversity_penalty for words of the earlier groups (diverse beam search)."""
+is penalized by diversity_penalty for words of the earlier groups (diverse beam search). With forbidden_words, no caption
+contains these words."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
