@@ -188,8 +188,8 @@ def smaller(command: list[str]) -> list[str]:
         less.append(f"data.spec={SCENES}{images}")
     if "--stage" in command or config.endswith("self_critical"):
         less += ["self_critical.epochs=1"]
-    given = {word.split("=")[0] for word in words}
-    return [*words, *(word for word in less if word.split("=")[0] not in given)]
+    arguments = {word.split("=")[0] for word in words}
+    return [*words, *(word for word in less if word.split("=")[0] not in arguments)]
 
 
 def commands_run() -> list[list[str]]:
