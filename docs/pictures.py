@@ -327,7 +327,7 @@ def imports_of_packages() -> dict[str, set[str]]:
 
 
 def typing_only(node: ast.If) -> Iterator[ast.AST]:
-    """The statements of `if TYPE_CHECKING`, which are no imports at run time."""
+    """The statements of `if TYPE_CHECKING`, which do not run."""
     if ast.unparse(node.test) == "TYPE_CHECKING":
         for statement in node.body:
             yield from ast.walk(statement)

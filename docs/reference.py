@@ -138,7 +138,7 @@ def in_literals(text: str) -> str:
     """Returns Markdown without code blocks with its code as literals of reStructuredText."""
     text = re.sub(r"\[`~?([^`]*)`\](?!\()", lambda match: f"`{match[1].split('.')[-1]}`", text)
     text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", text)
-    return re.sub(r"\\ (?!\w)", "", text)  # a literal must end before what is no letter
+    return re.sub(r"\\ (?!\w)", "", text)  # a literal must end before a character that is not a letter
 
 
 def copy_repository_pages(folder: Path) -> None:
