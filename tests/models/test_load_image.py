@@ -22,6 +22,7 @@ HEIGHT, WIDTH = 12, 20
 def no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ResourceWarning)  # of objects of other tests, which are collected now
         yield
 
 
