@@ -38,11 +38,15 @@ def configs_of(page: Path) -> dict[str, str]:
     return dict(re.findall(r"^`(\S+\.yaml)`.*\n\n```yaml\n((?s:.*?))^```$", text, flags=re.MULTILINE))
 
 
-def commands_of(page: Path) -> list[list[str]]:
-    """The calls of `hf-ngsan` in the shell blocks of a page, without comments."""
+def lines_of(page: Path) -> list[list[str]]:
+    """The words of each command in the shell blocks of a page, without comments."""
     lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
-    words = [shlex.split(line, comments=True) for line in lines]
-    return [line[1:] for line in words if line and line[0] == "hf-ngsan"]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """The calls of `hf-ngsan` in the shell blocks of a page."""
+    return [words[1:] for words in lines_of(page) if words[0] == "hf-ngsan"]
 
 
 @pytest.fixture

@@ -12,14 +12,10 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.readers import set_aside
 from hf_ngsan.exporting.onnx_folder import open_captioner
-from hf_ngsan.languages import language_of
-from hf_ngsan.loading.models import load_captioner
 from tests.commands.running import fails, prints
-from tests.commands.test_attach_vision import write_backbone
 from tests.exporting import eager
 from tests.models.tiny_photos import photo
 from tests.tables import each_row
-from tests.tasks.tiny import MODEL
 from tests.test_documents import ROOT, blocks, commands_of
 
 PAGE = ROOT / "docs" / "own_photographs.md"
@@ -80,14 +76,6 @@ def test_broken_photographs_are_all_named_before_the_training_starts(here, capsy
     message = fails(capsys, *commands_of(PAGE)[1], *TINY, "model.init_from=tiny")
     assert all(fact in message for fact in ("3 of 24", "beach.jpg", "more 3.jpg", "more 8.jpg"))
     assert not Path("runs").exists()
-
-
-def test_the_first_command_of_the_page_on_languages_trains_on_photographs(here, capsys):
-    first, *_ = commands_of(ROOT / "docs" / "languages.md")
-    command = [word.replace("efficientnet-lite0", str(write_backbone(here / "backbone"))) for word in first]
-    sizes = [f"model.{key}={value}" for key, value in MODEL.items()]
-    prints(capsys, *command, *TINY, *sizes, "data.min_word_count=1")
-    assert language_of(load_captioner("runs/flickr8k")[1].tokenizer) == "de"
 
 
 @each_row(("number", "chosen"), [(4, [1, 3]), (9, [1, 3, 5, 7]), (10, [4, 9]), (25, [9, 19])])
