@@ -23,7 +23,7 @@ from paired_steps import describe, in_turns, ratios
 from transformers.utils import logging
 
 from hf_ngsan.data.collator import visual_arguments
-from hf_ngsan.exporting import MAX_DIFFERENCE, Captioner, compare, write_exported_captioner
+from hf_ngsan.exporting import MAX_DIFFERENCE, ExportedCaptioner, compare_exported, write_exported_captioner
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
 from hf_ngsan.training.batches import take
@@ -39,12 +39,12 @@ def seconds(caption: Callable[[Any], list[str]], batches: list) -> float:
     return time.perf_counter() - start
 
 
-def exported(model: Any, processor: Any, folder: Path, threads: int) -> Captioner:
+def exported(model: Any, processor: Any, folder: Path, threads: int) -> ExportedCaptioner:
     folder.mkdir()
     write_exported_captioner(model, processor, folder)
     size = sum(file.stat().st_size for file in folder.glob("*.onnx*")) / 1e6
     print(f"{folder.name}: {size:.1f} MB", flush=True)
-    return Captioner(folder, num_threads=threads)
+    return ExportedCaptioner(folder, num_threads=threads)
 
 
 def main() -> int:
@@ -66,7 +66,7 @@ def main() -> int:
     failed = []
     with tempfile.TemporaryDirectory() as place:
         onnx = exported(model, processor, Path(place, "onnx"), arguments.threads)
-        others, difference = compare(model, processor, onnx, rows, BEAMS, arguments.batch_size)
+        others, difference = compare_exported(model, processor, onnx, rows, BEAMS, arguments.batch_size)
         print(
             f"{len(rows)} images: captions that differ, by beams: {others}, required: none; "
             f"log-probabilities differ by {difference:.1e} at most",
@@ -86,7 +86,7 @@ def main() -> int:
                 with torch.inference_mode():
                     return processor.batch_decode(model.generate(**batch, num_beams=beams), skip_special_tokens=True)
 
-            def through(captioner: Captioner) -> Callable[[Any], list[str]]:
+            def through(captioner: ExportedCaptioner) -> Callable[[Any], list[str]]:
                 return lambda batch: captioner.words.decode(captioner.generate(batch, num_beams=beams))  # noqa: B023
 
             measures = {

@@ -20,7 +20,7 @@ from datasets import Dataset, DatasetDict
 from hf_ngsan.data import caption_features, load_data
 from hf_ngsan.data.saved import copy_folder
 from hf_ngsan.extraction.vision import load_vision
-from hf_ngsan.loading.provenance import described, vision_provenance
+from hf_ngsan.loading.provenance import stored_provenance, vision_provenance
 
 IMAGE_SIZE, BATCH_SIZE = 352, 16
 
@@ -34,7 +34,7 @@ def main() -> None:
     tail = photos_tail.Tail().eval()
     for name in photos_tail.STAGES:
         tail.stages[name].load_state_dict(vision.backbone.stages[name].state_dict())
-    description = json.dumps(described({**vision_provenance(vision, image_processor), "dtype": "float16"}))
+    description = json.dumps(stored_provenance({**vision_provenance(vision, image_processor), "dtype": "float16"}))
     columns = caption_features(tail.feature_size, dtype="float16")
     copies = takewhile(Path.is_dir, (copy_folder(options.features, number) for number in count(1)))
     places = {Path(options.features): options.output}

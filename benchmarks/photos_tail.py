@@ -14,9 +14,9 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_ngsan import register_model_type
-from hf_ngsan.models.backbone_sources import packaged_config
+from hf_ngsan.models.backbone_sources import packaged_backbone_config
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
-from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteConfig, make_stage
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteConfig, make_efficientnet_stage
 from hf_ngsan.models.modeling_ngsan import NGSANEncoder, NGSANForConditionalGeneration, NGSANModel
 from hf_ngsan.models.modeling_vision import BATCH_NORMS, cell_boxes
 from hf_ngsan.models.processing_ngsan import NGSANProcessor  # noqa: F401  # a class of the model type
@@ -43,9 +43,9 @@ class Tail(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        backbone = NGSANEfficientNetLiteConfig(**packaged_config(BACKBONE))
+        backbone = NGSANEfficientNetLiteConfig(**packaged_backbone_config(BACKBONE))
         self.config = SimpleNamespace(has_own_backbone=True)
-        self.stages = nn.ModuleDict({name: make_stage(backbone, int(name[-1]) - 1) for name in STAGES})
+        self.stages = nn.ModuleDict({name: make_efficientnet_stage(backbone, int(name[-1]) - 1) for name in STAGES})
         self.feature_size = backbone.hidden_sizes[-1]
 
     def train(self, mode: bool = True) -> "Tail":

@@ -156,7 +156,7 @@ def opposite(statement: Statement) -> Statement:
 def asked(rows: Sequence[dict]) -> list[tuple]:
     """Returns number of the photograph, names, features and boxes of objects, and the statement of each caption."""
     return [
-        (number, row["objects"], row["visual_features"], row["visual_boxes"], Statement.of_caption(caption))
+        (number, row["objects"], row["visual_features"], row["visual_boxes"], Statement.from_caption(caption))
         for number, row in enumerate(rows)
         for caption in row["captions"]
     ]
@@ -167,7 +167,7 @@ def exchanged(rows: Sequence[dict]) -> list[tuple]:
     questions = []
     for place, row in enumerate(rows):
         for swap in relation_swaps(row):
-            before: Any = Statement.of_caption(swap.prompt.caption)
+            before: Any = Statement.from_caption(swap.prompt.caption)
             now = Statement(before.subject, swap.answer, before.other)
             questions.append((place, row["objects"], row["visual_features"], swap.boxes, now))
     return questions
@@ -186,7 +186,7 @@ def prior(features: Path, rows: Sequence[dict]) -> dict[str, np.ndarray]:
     """Gives the most frequent answer of the training captions for the two classes, the subject, or the family."""
     counts: defaultdict[tuple, Counter] = defaultdict(Counter)
     for captions in load_data(f"relations:{features}", "train")["captions"]:
-        for statement in map(Statement.of_caption, captions):
+        for statement in map(Statement.from_caption, captions):
             for key in keys_of(statement):
                 counts[key][statement.relation] += 1
     questions = asked(rows)

@@ -22,7 +22,7 @@ from hf_ngsan.data import build_tokenizer
 from hf_ngsan.data.collator import IGNORED_LABEL
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives import CaptionRewards, Policy, SelfCritical, Update
-from hf_ngsan.training.objectives.policy import drawing, image_uniforms, labels_of, search
+from hf_ngsan.training.objectives.policy import beam_search, image_uniforms, labels_of, sampling_generate
 from hf_ngsan.training.objectives.self_critical import SelfCriticalSettings
 
 REWARD_LIMIT, TIME_LIMIT = 0.05, 1.3
@@ -101,8 +101,8 @@ class SelfCriticalStep:
         with torch.no_grad():
             states = self.model.get_encoder()(**self.visual).last_hidden_state
             uniforms = image_uniforms(keys, self.samples, self.policy.max_new_tokens)
-            draw = drawing(self.policy, uniforms.to(states.device))
-            samples = search(self.model, self.policy, states, self.visual["attention_mask"], custom_generate=draw)
+            draw = sampling_generate(self.policy, uniforms.to(states.device))
+            samples = beam_search(self.model, self.policy, states, self.visual["attention_mask"], custom_generate=draw)
         labels = labels_of(samples, self.policy.eos_token_id)
         start = self.model.prepare_decoder_input_ids_from_labels(labels)
         logits = self.model(**self.visual, decoder_input_ids=start, use_cache=False).logits

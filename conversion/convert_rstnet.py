@@ -29,7 +29,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from hf_ngsan.data.vocabulary import NORMALIZER, with_ends
 from hf_ngsan.io.folders import replace_folder_contents
-from hf_ngsan.loading.models import save_model, without_progress_bars
+from hf_ngsan.loading.models import save_model, without_weight_bars
 from hf_ngsan.models.configuration_rstnet import RSTNetConfig, RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
@@ -365,7 +365,7 @@ def convert_files(options: argparse.Namespace) -> str:
         if language_model is not None:
             save_model(language_model, processor, folder / "language_model")
 
-    with without_progress_bars():
+    with without_weight_bars():
         replace_folder_contents(Path(options.output).absolute(), write)
     text_encoder = captioner.config.language_model_config.text_encoder_config
     lines.append(

@@ -16,7 +16,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from hf_ngsan.io.folders import replace_folder_contents
 from hf_ngsan.io.messages import sentence
-from hf_ngsan.loading.models import save_model, without_progress_bars
+from hf_ngsan.loading.models import save_model, without_weight_bars
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 
 WRAPPERS = ("state_dict", "model")
@@ -173,7 +173,7 @@ def save(conversion: Conversion, output: str | Path):
         CaptioningImageProcessor(**conversion.preprocessing).save_pretrained(folder)
 
     check_is_new(output)
-    with without_progress_bars():
+    with without_weight_bars():
         replace_folder_contents(Path(output).absolute(), write)
 
 
@@ -204,7 +204,7 @@ def run_conversion(
 
 def save_with_processor(model: PreTrainedModel, processor: Any, output: str | Path):
     """Writes a model and its processor atomically into a new folder."""
-    with without_progress_bars():
+    with without_weight_bars():
         replace_folder_contents(Path(output).absolute(), lambda folder: save_model(model, processor, folder))
 
 

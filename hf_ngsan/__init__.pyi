@@ -4,6 +4,7 @@ from .loading.hub import save_for_hub as save_for_hub
 from .loading.models import load_model as load_model
 from .loading.pipelines import CaptioningPipeline as CaptioningPipeline
 from .loading.pipelines import ImageToTextPipeline as ImageToTextPipeline
+from .loading.pipelines import QuestionAnsweringPipeline as QuestionAnsweringPipeline
 from .loading.pipelines import VisualQuestionAnsweringPipeline as VisualQuestionAnsweringPipeline
 from .models.configuration_mcan import MCANConfig as MCANConfig
 from .models.configuration_mhsan import MHSANConfig as MHSANConfig

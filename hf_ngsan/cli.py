@@ -56,7 +56,7 @@ NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 OUT_OF_MEMORY = """Out of memory; use a smaller --batch-size (train: more training.gradient_accumulation_steps, \
 a lower evaluation.batch_size), or end other programs."""
 DESCRIPTION = "Geometry-aware image captioning and image-text retrieval."
-DATASETS = "hf-ngsan datasets lists the kinds of datasets."
+DATASETS = "hf-ngsan datasets lists the datasets that --data accepts."
 EXAMPLES = """examples:
   hf-ngsan caption photo.jpg
   hf-ngsan train --config ngsan/scenes training.epochs=5
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif isinstance(error, ValueError | OSError | MissingPlotsError) or errno_of(error) in FULL_DISK:
             tell_error(sentence(error))
         elif not has_lost_another(error):
-            tell_error(f"{type(error).__name__}: {sentence(error)} (--debug shows where)")
+            tell_error(f"{type(error).__name__}: {sentence(error)} (--debug shows the traceback)")
             return 1
         return getattr(error, "exit_code", 2)
 
@@ -127,12 +127,22 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser_of(words[0]).parse(words[1:])
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Appends the default of an option to its help text, unless the text has it."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        default = action.default
+        is_shown = action.option_strings and default not in ("", [], argparse.SUPPRESS)
+        is_shown = is_shown and not isinstance(default, bool | None) and "default:" not in text
+        return f"{text} (default: %(default)s)" if is_shown else text
+
+
 class CommandParser(argparse.ArgumentParser):
     """Parser that reports unknown options, with a similar name, first; positional arguments may follow options."""
 
     def __init__(self, **settings: Any) -> None:
-        layout = argparse.RawDescriptionHelpFormatter
-        super().__init__(formatter_class=layout, parents=[common_parser()], **settings)
+        super().__init__(formatter_class=HelpFormatter, parents=[common_parser()], **settings)
 
     def parse(self, words: list[str]) -> argparse.Namespace:
         self.check_options(words)
@@ -159,7 +169,7 @@ def parser_of_commands() -> CommandParser:
         lines += [f"{group}:", *(f"  {name:<13}  {summary}" for name, summary in summaries.items())]
     parser = CommandParser(prog=PROGRAM, description="\n".join(lines), epilog=f"{EXAMPLES}\n\n{DATASETS}")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    parser.add_argument("command", metavar="COMMAND", help="hf-ngsan COMMAND --help describes it")
+    parser.add_argument("command", metavar="COMMAND", help="a command above; hf-ngsan COMMAND --help describes it")
     return parser
 
 
@@ -183,7 +193,7 @@ def common_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="MODULE",
-        help="first import a Python module, such as one that registers a reader or a task; may be repeated",
+        help="import this Python module first, such as one that registers a reader or a task; can be repeated",
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of every error")
     return parser

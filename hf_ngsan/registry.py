@@ -105,7 +105,7 @@ MODEL_TYPES = {
 }
 PIPELINES = {  # pipelines of this package, by the tasks in `remote_pipelines` of its configurations
     "image-to-text": "hf_ngsan.loading.pipelines:CaptioningPipeline",
-    "visual-question-answering": "hf_ngsan.loading.pipelines:VisualQuestionAnsweringPipeline",
+    "visual-question-answering": "hf_ngsan.loading.pipelines:QuestionAnsweringPipeline",
     "translation": "hf_ngsan.models.pipeline_translation:TranslationPipeline",
 }
 IMAGE_TEXT_TO_TEXT = "hf_ngsan.loading.pipelines.ImageTextToTextPipeline"  # else transformers' own

@@ -35,7 +35,7 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-class OfImages(ABC):
+class ImageMapper(ABC):
     """Base class: reads the images in a column and adds the columns of the model, with these Arrow types."""
 
     def __init__(self, column: str, types: Mapping[str, pa.DataType]) -> None:
@@ -51,18 +51,18 @@ class OfImages(ABC):
                 errors.append(None)
             except Exception as error:  # libraries raise many exceptions for unreadable images
                 errors.append(one_sentence(error))
-        added = self.of_images(images) if images else {}
+        added = self.process_images(images) if images else {}
         for name, kind in self.types.items():
             values = iter(added.get(name, ()))
             columns[name] = pa.array([None if error else next(values) for error in errors], kind)
         return pa.table({**columns, "error": pa.array(errors, pa.string())})
 
     @abstractmethod
-    def of_images(self, images: list) -> dict[str, list]:
+    def process_images(self, images: list) -> dict[str, list]:
         """Returns the columns for PIL images."""
 
 
-class ImageEncoder(OfImages):
+class ImageEncoder(ImageMapper):
     """Adds `visual_features (N, D)`, `visual_boxes (N, 4)`, `width` and `height`: rows of the feature contract.
 
     If there is a column `path` but no `image_id`, ids are 63 bits of the SHA-256 of the paths, and so do not depend on
@@ -92,7 +92,7 @@ class ImageEncoder(OfImages):
             table = table.append_column("image_id", pa.array(ids, pa.int64()))
         return table
 
-    def of_images(self, images: list) -> dict[str, list]:
+    def process_images(self, images: list) -> dict[str, list]:
         inputs = dict(self.image_processor(images=images, return_tensors="pt"))
         names = [f"image {number} of the batch" for number in range(len(images))]
         rows = encoded(self.model, inputs, self.dtype, names)
@@ -104,7 +104,7 @@ class ImageEncoder(OfImages):
         }
 
 
-class Captioner(OfImages):
+class Captioner(ImageMapper):
     """Adds `caption` and `score`, the mean log-probability of its words.
 
     Args:
@@ -120,13 +120,13 @@ class Captioner(OfImages):
         self.pipeline = CaptioningPipeline(model=captioner.to(device()), processor=processor)
         self.generate_arguments = generate_arguments
 
-    def of_images(self, images: list) -> dict[str, list]:
+    def process_images(self, images: list) -> dict[str, list]:
         answers = self.pipeline(images, batch_size=len(images), return_scores=True, **self.generate_arguments)
         best = [answer[0] for answer in answers]
         return {"caption": [answer["generated_text"] for answer in best], "score": [answer["score"] for answer in best]}
 
 
-class Embedder(OfImages):
+class Embedder(ImageMapper):
     """Adds `embedding (D,)`, float32; searches compare embeddings by inner products.
 
     Args:
@@ -140,5 +140,5 @@ class Embedder(OfImages):
         self.encoder = dual_encoder_of(dual_encoder.to(device()), processor)
         super().__init__(column, {"embedding": pa.list_(pa.float32(), self.encoder.dimension)})
 
-    def of_images(self, images: list) -> dict[str, list]:
+    def process_images(self, images: list) -> dict[str, list]:
         return {"embedding": list(embed_pixels(self.encoder, self.encoder.image_inputs(images)))}

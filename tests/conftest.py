@@ -42,16 +42,16 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def deprecations_in_logs(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test in which transformers logs a deprecation; its warnings are errors already."""
-    found = []
+    actual = []
     handler = logging.Handler()
-    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: actual.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("transformers")
     logger.addHandler(handler)
     yield
     logger.removeHandler(handler)
     expected = request.node.get_closest_marker("deprecated_by_itself")
-    found = [message for message in found if expected is None or not message.startswith(expected.args)]
-    assert not [message for message in found if "deprecated" in message]
+    actual = [message for message in actual if expected is None or not message.startswith(expected.args)]
+    assert not [message for message in actual if "deprecated" in message]
 
 
 METEOR_FILES = {

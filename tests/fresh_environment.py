@@ -29,8 +29,8 @@ def lower_bounds() -> list[str]:
     """Returns constraints that pin every requirement of pyproject.toml to the oldest version that it allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [one for name, one in project["optional-dependencies"].items() if name not in NEVER_HERE]
-    found = [LOWER_BOUND.match(line) for lines in (project["dependencies"], *extras) for line in lines]
-    return sorted({f"{one[1]}=={one[2]}" for one in found if one and one[1] != "torch"})
+    actual = [LOWER_BOUND.match(line) for lines in (project["dependencies"], *extras) for line in lines]
+    return sorted({f"{one[1]}=={one[2]}" for one in actual if one and one[1] != "torch"})
 
 
 def tested_torch() -> str:
@@ -48,8 +48,8 @@ def newest_versions(torch: str) -> dict[str, str]:
     """Returns the versions that pip would install today without constraints, by name."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
     report = json.loads(subprocess.check_output([*command, torch, f"{ROOT}[test]"], text=True))
-    found = {one["metadata"]["name"]: one["metadata"]["version"] for one in report["install"]}
-    return {canonicalize_name(name): version for name, version in found.items() if name != "hf-ngsan"}
+    actual = {one["metadata"]["name"]: one["metadata"]["version"] for one in report["install"]}
+    return {canonicalize_name(name): version for name, version in actual.items() if name != "hf-ngsan"}
 
 
 def install(folder: Path, kind: str, torch: str) -> Path:
@@ -93,8 +93,8 @@ def main() -> int:
             print(f"newest: {sys.prefix} has the newest version of everything.")
             return 0
         python = install(ROOT / "build" / options.kind, options.kind, options.torch)
-        found = versions(python)
-        print(f"{options.kind}:", " ".join(f"{name}=={version}" for name, version in found.items()), flush=True)
+        actual = versions(python)
+        print(f"{options.kind}:", " ".join(f"{name}=={version}" for name, version in actual.items()), flush=True)
         use(python)
         run_tests(python, options.processes)
     except subprocess.CalledProcessError as error:

@@ -66,10 +66,10 @@ class HubHandler(BaseHTTPRequestHandler):
         return content
 
     def repository(self, name: str) -> Repository | None:
-        found = self.server.repositories.get(name)
-        if found is None:
+        actual = self.server.repositories.get(name)
+        if actual is None:
             self.answer(404, X_Error_Code="RepoNotFound")
-        return found
+        return actual
 
     def may_write(self) -> bool:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -156,11 +156,11 @@ class HubHandler(BaseHTTPRequestHandler):
         if repository is None:
             return
         kind, revision = (parts[2], parts[3]) if len(parts) > 3 else ("revision", "main")
-        found = repository.at(revision)
-        if found is None:
+        actual = repository.at(revision)
+        if actual is None:
             self.answer(404, X_Error_Code="RevisionNotFound")
             return
-        commit, files = found
+        commit, files = actual
         if kind == "resolve":
             content = files.get("/".join(parts[4:]))
             if content is None:

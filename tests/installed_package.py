@@ -63,8 +63,8 @@ def main(commands: Path) -> None:
     [by_hand] = processor.batch_decode(model.generate(**processor(images=[PHOTOGRAPH])), skip_special_tokens=True)
     [answer] = pipeline("image-to-text", model=str(folder))(PHOTOGRAPH)
     remote = output_of(sys.executable, "-c", REMOTE, folder, PHOTOGRAPH).strip()
-    found = {"command": caption, "classes": by_hand, "pipeline": answer["generated_text"], "remote code": remote}
-    assert len(set(found.values())) == 1, found
+    actual = {"command": caption, "classes": by_hand, "pipeline": answer["generated_text"], "remote code": remote}
+    assert len(set(actual.values())) == 1, actual
     print(f"All ways say of the photograph: {caption}")
 
     with tempfile.TemporaryDirectory() as place:

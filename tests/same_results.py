@@ -82,14 +82,14 @@ def train(checkout: Path, folder: Path) -> None:
 
 
 def results(checkout: Path, folder: Path) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = {}
+    actual: dict[str, dict[str, object]] = {}
     for name in RUNS:
         spec, *options = EVALUATIONS[name]
         if name not in WITHOUT_OUTPUT:
             options += ["--output", f"{name}.output"]
         scores = run(checkout, folder, "evaluate", "--model", name, "--data", spec, "--split", "test", *options)
         history = [json.loads(line) for line in (folder / name / "history.jsonl").read_text().splitlines()]
-        found[name] = {
+        actual[name] = {
             "weights": weights(folder / name / "last"),
             "best weights": weights(folder / name / "best"),
             "history": [
@@ -99,9 +99,9 @@ def results(checkout: Path, folder: Path) -> dict[str, dict[str, object]]:
             "scores": json.loads(scores),
         }
         if name not in WITHOUT_OUTPUT:
-            found[name]["output"] = checksum((folder / f"{name}.output").read_bytes())
+            actual[name]["output"] = checksum((folder / f"{name}.output").read_bytes())
         print(f"{name}: evaluated", flush=True)
-    return found
+    return actual
 
 
 def main() -> int:
@@ -116,13 +116,13 @@ def main() -> int:
         folder = Path(temporary).resolve()
         os.chdir(folder)
         train(checkout, folder)
-        found = results(checkout, folder)
+        actual = results(checkout, folder)
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(found, indent=1) + "\n")
+    output.write_text(json.dumps(actual, indent=1) + "\n")
     if compared is None:
         return 0
     before = json.loads(compared.read_text())
-    differing = [f"{run}: {key}" for run in before for key in before[run] if found[run].get(key) != before[run][key]]
+    differing = [f"{run}: {key}" for run in before for key in before[run] if actual[run].get(key) != before[run][key]]
     print("\n".join(differing) or f"{len(before)} runs: weights, histories, scores and files are equal.")
     return int(bool(differing))
 

@@ -38,23 +38,23 @@ def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable],
         raise ValueError("a test of no rows tests nothing")
 
     def decorate(test: Callable) -> Callable:
-        wanted = [name for name in inspect.signature(test).parameters if name not in names]
+        expected = [name for name in inspect.signature(test).parameters if name not in names]
 
         @functools.wraps(test)
         def run(tmp_path=None, **fixtures):
-            if "tmp_path" in wanted:
+            if "tmp_path" in expected:
                 fixtures["tmp_path"] = tmp_path
             skipped, random_state = [], torch.get_rng_state()
             with TemporaryDirectory() as place:
-                found = Path(place, "found")
+                actual = Path(place, "found")
                 if tmp_path is not None:
-                    shutil.copytree(tmp_path, found, symlinks=True)
+                    shutil.copytree(tmp_path, actual, symlinks=True)
                 for number, row in enumerate(table):
                     torch.set_rng_state(random_state)
                     for name in CAPTURED.keys() & fixtures.keys():
                         CAPTURED[name](fixtures[name])
                     if number and tmp_path is not None:
-                        make_equal(tmp_path, found)
+                        make_equal(tmp_path, actual)
                     with ExitStack() as undone:
                         given = {**fixtures, **row}
                         if "monkeypatch" in fixtures:
@@ -71,7 +71,7 @@ def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable],
 
         # without fixtures the folder is empty; Hypothesis also rejects these fixtures
         run.__signature__ = inspect.Signature(
-            [inspect.Parameter(name, KEYWORD) for name in dict.fromkeys(["tmp_path", *wanted] if wanted else [])]
+            [inspect.Parameter(name, KEYWORD) for name in dict.fromkeys(["tmp_path", *expected] if expected else [])]
         )
         return run
 

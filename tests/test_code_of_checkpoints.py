@@ -116,7 +116,7 @@ def saved(tmp_path):
 
 @each_row(
     ("kind", "reference"),
-    [("captioner of pixels", FOREIGN["in the folder"]), *(("translator", one) for one in FOREIGN.values())],
+    [("captioner of pixels", FOREIGN["in the folder"]), *(("translator", item) for item in FOREIGN.values())],
 )
 def test_references_to_foreign_code_are_left_out_of_what_is_shared(kind, reference, saved, tmp_path):
     folder, auto_map = saved(kind), foreign_settings(reference)

@@ -42,14 +42,14 @@ def test_only_the_signed_geometry_follows_an_exchange():
     row, swap = scene_to_change(rows)
     captioners = load_captioners_of_scenes()
     assert swap.answer != swap.prompt.answer
-    said = {}
+    output = {}
     for moment, boxes in (("before", row["visual_boxes"]), ("after", swap.boxes)):
         scene = describe(captioners, {**row, "visual_boxes": boxes})
-        [said[moment]] = [one.answers for one in scene.sentences if one.beginning == swap.prompt.text]
-        assert all(one.answers["NG-SAN signed"].is_true for one in scene.sentences)
-    assert [said[moment]["NG-SAN signed"].text for moment in said] == [swap.prompt.answer, swap.answer]
+        [output[moment]] = [item.answers for item in scene.sentences if item.beginning == swap.prompt.text]
+        assert all(item.answers["NG-SAN signed"].is_true for item in scene.sentences)
+    assert [output[moment]["NG-SAN signed"].text for moment in output] == [swap.prompt.answer, swap.answer]
     for name in ("SAN", "NG-SAN"):
-        assert {said["before"][name].is_true, said["after"][name].is_true} == {True, False}, name
+        assert {output["before"][name].is_true, output["after"][name].is_true} == {True, False}, name
 
 
 @pytest.mark.slow

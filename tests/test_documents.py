@@ -85,9 +85,9 @@ def run_blocks(python: list[str], capsys) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("photograph_folder")
 def test_the_python_of_the_readme_captions_a_photograph(capsys):
-    one, beams = ([*flat(literal_eval(line))] for line in run_blocks(blocks(PAGES[0], "python"), capsys))
-    assert {"man", "woman", "person", "boy", "girl", "people"} & {*one[0].split()}
-    assert len(one) == 1 and len({*beams}) == 3
+    item, beams = ([*flat(literal_eval(line))] for line in run_blocks(blocks(PAGES[0], "python"), capsys))
+    assert {"man", "woman", "person", "boy", "girl", "people"} & {*item[0].split()}
+    assert len(item) == 1 and len({*beams}) == 3
 
 
 def flat(answers: list) -> Iterator[str]:

@@ -76,8 +76,8 @@ def without_times(value: object) -> object:
 
 
 def differences(folder: Path, expected: dict) -> list[str]:
-    found = outcome(folder)
-    return [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
+    actual = outcome(folder)
+    return [name for name in sorted({*expected, *actual}) if expected.get(name) != actual.get(name)]
 
 
 def killed_and_resumed(work, place: Path, fatal: tuple[int, ...], expected: dict) -> tuple[bool, str]:

@@ -51,16 +51,16 @@ def imported_modules(file: str) -> set[str]:
     """Full names of everything that a file imports, at its top or in its functions."""
     tree = ast.parse(FILES[file].read_text())
     package = module_name(file).split(".") if file.endswith("__init__.py") else module_name(file).split(".")[:-1]
-    skipped, found = type_checking_blocks(tree), set()
+    skipped, actual = type_checking_blocks(tree), set()
     for node in set(ast.walk(tree)) - skipped:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            actual |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
             # `from .folder import file` imports the file, `from .file import name` the file named first.
-            found |= {f"{source}.{a.name}" if f"{source}.{a.name}" in MODULES else source for a in node.names}
-    return found
+            actual |= {f"{source}.{a.name}" if f"{source}.{a.name}" in MODULES else source for a in node.names}
+    return actual
 
 
 def imported_layers(file: str) -> set[str]:

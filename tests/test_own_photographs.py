@@ -55,9 +55,9 @@ def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog, monkeypa
     (here / "tiny" / "onnx").mkdir()
     (here / "tiny" / "confidence.json").touch()
     assert main([*train, *TINY, "model.init_from=tiny"]) == 0
-    said = capsys.readouterr()
-    assert "runs/fine_tune/best/onnx: " in said.out and open_captioner("runs/fine_tune/best") is not None
-    assert "2 photographs are too few" in said.err and "calibrate --model runs/fine_tune/best --data" in said.err
+    output = capsys.readouterr()
+    assert "runs/fine_tune/best/onnx: " in output.out and open_captioner("runs/fine_tune/best") is not None
+    assert "2 photographs are too few" in output.err and "calibrate --model runs/fine_tune/best --data" in output.err
     assert "2 of 24 images" in caplog.text and "unknown" in caplog.text and "on 22 images" in caplog.text
     assert prints(capsys, *caption).startswith("new_photo.jpg\t")
     _, validation = set_aside(load_data("images:photos", "train"), "photos")
@@ -90,6 +90,6 @@ def test_too_few_rows_to_set_some_aside(here, capsys):
         set_aside(Dataset.from_dict({"row": [0, 1, 2]}), "mine")
     command = [*commands_of(PAGE)[1], *TINY, "model.init_from=tiny", "data.limit=3"]
     assert "validation_split=null" in fails(capsys, *command)
-    header, *_, one, two, three = Path("photos/metadata.csv").read_text().splitlines()
-    Path("photos/metadata.csv").write_text("\n".join([header, one, two, three]))  # captions of known words
+    header, *_, item, two, three = Path("photos/metadata.csv").read_text().splitlines()
+    Path("photos/metadata.csv").write_text("\n".join([header, item, two, three]))  # captions of known words
     assert main([*command, "data.validation_split=null"]) == 0

@@ -57,8 +57,8 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(installed):
         examples = files_of(ROOT / "examples" / "configs", pattern)
         assert examples and files_of(installed / "hf_ngsan" / "example_configs", pattern) == examples
     checkpoints = files_of(ROOT / "checkpoints", "*")
-    found = {name for name in files_of(installed / "hf_ngsan" / "checkpoints", "*") if not name.endswith(".py")}
-    assert checkpoints and found == {name for name in checkpoints if not name.endswith(".py")}
+    actual = {name for name in files_of(installed / "hf_ngsan" / "checkpoints", "*") if not name.endswith(".py")}
+    assert checkpoints and actual == {name for name in checkpoints if not name.endswith(".py")}
 
 
 @pytest.mark.slow

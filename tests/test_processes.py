@@ -71,8 +71,8 @@ def test_several_processes_do_what_one_does(tmp_path):
     folders = [tmp_path / "one", tmp_path / "several"]
     for folder in folders:
         folder.mkdir()
-    one, several = (write_config(folder, **sections) for folder in folders)
-    succeed("-m", "hf_ngsan.cli", "train", "--config", one)
+    element, several = (write_config(folder, **sections) for folder in folders)
+    succeed("-m", "hf_ngsan.cli", "train", "--config", element)
     succeed("-m", "hf_ngsan.cli", "train", "--config", several, "--num-processes", num_processes)
 
     weights = [load_file(folder / "run" / "last" / "model.safetensors") for folder in folders]
@@ -159,8 +159,8 @@ def kill_each(command: list, folder: Path, slow_method: tuple[str, str, str], ke
     (killed / "killing.py").unlink()
     shutil.rmtree(killed / "__pycache__", ignore_errors=True)
     succeed(*words, cwd=killed)
-    found, expected = outcome(killed), outcome(straight)
-    assert [name for name in sorted({*found, *expected}) if found.get(name) != expected.get(name)] == []
+    actual, expected = outcome(killed), outcome(straight)
+    assert [name for name in sorted({*actual, *expected}) if actual.get(name) != expected.get(name)] == []
 
 
 def wait_until_ended(pid: int) -> None:
@@ -178,7 +178,9 @@ CAPTIONING = {
 }
 
 
-@pytest.mark.parametrize("task", ["captioning", *(pytest.param(one, marks=pytest.mark.nightly) for one in OTHER_TASKS)])
+@pytest.mark.parametrize(
+    "task", ["captioning", *(pytest.param(element, marks=pytest.mark.nightly) for element in OTHER_TASKS)]
+)
 def test_training_on_two_processes(task, tmp_path):
     if task == "captioning":
         sections = tiny_sections(Path("run"), **CAPTIONING)
@@ -231,9 +233,9 @@ def refusal_of(folder: Path, *words: object) -> str:
         process = start("-m", "hf_ngsan.cli", *words, "--num-processes", 2, stderr=errors, cwd=folder)
         assert process.wait(300) == 2, log.read_text()
     text = log.read_text()
-    told = [line for line in text.splitlines() if "error" in line.lower() or "Traceback" in line]
-    assert len(told) == 1 and told[0].startswith("hf-ngsan: error: "), text
-    return told[0]
+    message = [line for line in text.splitlines() if "error" in line.lower() or "Traceback" in line]
+    assert len(message) == 1 and message[0].startswith("hf-ngsan: error: "), text
+    return message[0]
 
 
 def train(folder: Path, *words: object) -> str:

@@ -58,9 +58,9 @@ def test_captions_are_written_once_and_new_photographs_are_added(folder):
 @pytest.mark.slow
 def test_features_and_embeddings_are_written(folder):
     run(folder, ROOT / "examples" / "ray" / "extract.py", "photos", "parts", "--backbone", "vision")
-    found = rows_of(folder / "parts")
-    assert len(found) == len(PHOTOS) + 1
-    assert all(len(row["visual_features"]) == 4 for name, row in found.items() if name != BROKEN)
+    actual = rows_of(folder / "parts")
+    assert len(actual) == len(PHOTOS) + 1
+    assert all(len(row["visual_features"]) == 4 for name, row in actual.items() if name != BROKEN)
     run(folder, ROOT / "examples" / "ray" / "embed.py", "photos", "embeddings", "--model", "dual_encoder")
     embedded = rows_of(folder / "embeddings")
     assert {row["embedding"] is None for name, row in embedded.items() if name != BROKEN} == {False}

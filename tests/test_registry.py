@@ -92,12 +92,12 @@ def test_questions_have_a_pipeline(tmp_path):
     model, processor = mcan.tiny_model(vision_config=mcan.VISION, visual_feature_size=None), mcan.tiny_processor(True)
     save_model(model, processor, tmp_path)
     asked = {"image": PHOTOS[0], "question": "Is there a ball?"}
-    expected = hf_ngsan.VisualQuestionAnsweringPipeline(model=model, processor=processor)(asked)
+    expected = hf_ngsan.QuestionAnsweringPipeline(model=model, processor=processor)(asked)
     for pipe in (
         pipeline("visual-question-answering", model=str(tmp_path)),
         pipeline("visual-question-answering", model=model, processor=processor),
     ):
-        assert type(pipe) is hf_ngsan.VisualQuestionAnsweringPipeline
+        assert type(pipe) is hf_ngsan.QuestionAnsweringPipeline
         for answers in (pipe(asked), pipe(image=PHOTOS[0], question="Is there a ball?")):
             assert answers == [{**answer, "score": pytest.approx(answer["score"])} for answer in expected]
 

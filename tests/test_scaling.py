@@ -39,20 +39,20 @@ def test_captions_are_those_of_the_pipeline(batch, captioner):
     answers = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())(
         [PHOTOS[place] for place in READ], num_beams=2, return_scores=True
     )
-    found = table.to_pydict()
+    actual = table.to_pydict()
     assert table.column_names == ["path", "caption", "score", "error"]
-    assert [found["caption"][place] for place in READ] == [answer[0]["generated_text"] for answer in answers]
-    assert [found["score"][row] for row in READ] == pytest.approx([one[0]["score"] for one in answers], abs=1e-5)
-    assert found["caption"][BROKEN] is found["score"][BROKEN] is None
-    assert [place for place, error in enumerate(found["error"]) if error] == [BROKEN]
+    assert [actual["caption"][place] for place in READ] == [answer[0]["generated_text"] for answer in answers]
+    assert [actual["score"][row] for row in READ] == pytest.approx([item[0]["score"] for item in answers], abs=1e-5)
+    assert actual["caption"][BROKEN] is actual["score"][BROKEN] is None
+    assert [place for place, error in enumerate(actual["error"]) if error] == [BROKEN]
 
 
 def test_embeddings_are_those_of_the_model(batch, dual_encoder):
     encoder = dual_encoder_of(tiny_model(vision_config=VISION), tiny_processor(pixels=True))
     expected = embed_pixels(encoder, encoder.image_inputs([PHOTOS[place] for place in READ]))
-    found = Embedder(str(dual_encoder))(batch)
-    assert found.schema.field("embedding").type == pa.list_(pa.float32(), encoder.dimension)
-    embeddings = found["embedding"].to_pylist()
+    actual = Embedder(str(dual_encoder))(batch)
+    assert actual.schema.field("embedding").type == pa.list_(pa.float32(), encoder.dimension)
+    embeddings = actual["embedding"].to_pylist()
     assert embeddings[BROKEN] is None
     assert np.allclose([embeddings[place] for place in READ], expected, atol=1e-6)
 
@@ -64,8 +64,8 @@ def test_encoded_images_are_features_that_training_reads(batch, vision, tmp_path
     halves = [encode({name: values[part] for name, values in batch.items()}) for part in (slice(2), slice(2, None))]
     rows = concatenate_datasets([Dataset(table) for table in halves])
     assert rows["error"][BROKEN] and rows["visual_features"][BROKEN] is None
-    whole = encode(batch)
-    assert Dataset(whole).to_list() == rows.to_list()
+    full = encode(batch)
+    assert Dataset(full).to_list() == rows.to_list()
     readable = rows.filter(lambda row: row["error"] is None).remove_columns(["error", "path"])
     readable.add_column("split", ["train"] * len(READ)).save_to_disk(tmp_path / "features")
     read = load_data(f"features:{tmp_path}/features", "train")

@@ -44,8 +44,8 @@ def test_whatever_writes_a_file_the_full_disk_is_told_with_its_name(tmp_path):
         with pytest.raises(OSError) as caught:
             write_file_atomically(tmp_path / "file", write)
         assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "file"))
-        told = sentence(caught.value)
-        assert str(tmp_path / "file") in told and NO_SPACE in told and "--resume" in told
+        output = sentence(caught.value)
+        assert str(tmp_path / "file") in output and NO_SPACE in output and "--resume" in output
     assert list(tmp_path.iterdir()) == []
 
 

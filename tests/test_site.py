@@ -59,3 +59,11 @@ def test_every_public_name_is_in_the_inventory_and_has_a_docstring(site, referen
             where = value.__name__ if isinstance(value, ModuleType) else f"{package}.{name}"
             assert where in entries, where
             assert inspect.getdoc(value) or not callable(value), where
+
+
+@pytest.mark.slow
+def test_every_page_of_docs_is_on_the_site(site):
+    for page in {*ROOT.glob("docs/*.md")} - {ROOT / "docs" / "README.md"}:
+        title = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").replace("'", "’")
+        # Sphinx replaces a page that has the name of its search form or its general index
+        assert f"<h1>{title}<a" in (site / f"{page.stem}.html").read_text(encoding="utf-8"), page.name

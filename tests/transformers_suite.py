@@ -56,7 +56,7 @@ def applies(item: pytest.Item) -> bool:
     return not (
         (lacks_attention and ATTENTION_ONLY.search(item.name))
         or (lacks_words and "resize" in item.name)
-        or (made_by and not any(hasattr(one, made_by[1]) for one in item.cls.all_model_classes))
+        or (made_by and not any(hasattr(entry, made_by[1]) for entry in item.cls.all_model_classes))
     )
 
 
@@ -78,9 +78,9 @@ def fetch_suite():
     target = suite_folder()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
-        wanted = f"transformers=={transformers.__version__}"
+        expected = f"transformers=={transformers.__version__}"
         options = ["--quiet", "--no-deps", "--no-binary", "transformers", "--dest", temporary]
-        subprocess.run([sys.executable, "-m", "pip", "download", *options, wanted], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "download", *options, expected], check=True)
         [archive] = Path(temporary).glob("*.tar.gz")
         with tarfile.open(archive) as contents:
             tests = [member for member in contents if Path(member.name).parts[1:2] == ("tests",)]

@@ -13,8 +13,8 @@ from .arguments import add_shared, positive_int, user_path
 
 SUMMARY = """Answer questions about images.
 
-Give one question about one image, or a file or dataset of questions. Each line of the output has the name of an image
-or the id of a question, an answer and its score, separated by tabs."""
+Ask one question about one image, or give a file or a dataset of questions. Each line of the output has the name of an
+image or the id of a question, an answer and its score, separated by tabs."""
 EPILOG = """examples:
   hf-ngsan answer "What color is the bus?" --image photo.jpg --model runs/vqa --top-k 3
   hf-ngsan answer --questions questions.jsonl --model runs/vqa
@@ -26,17 +26,17 @@ paths are relative to the folder of this file."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("question", nargs="?", metavar="QUESTION", help="question about --image")
+    add("question", nargs="?", metavar="QUESTION", help="question about the image of --image")
     add_shared(parser, "--model")
-    add("--image", type=user_path, metavar="FILE", help="image file or URL")
-    add("--questions", type=user_path, metavar="FILE.jsonl", help="file of questions about images, one per line")
+    add("--image", type=user_path, metavar="FILE", help="image file or URL for QUESTION")
+    add("--questions", type=user_path, metavar="FILE.jsonl", help="file with one question per line, described below")
     add_shared(parser, "--data", required=False)
     add_shared(parser, "--split", "--limit", "--skip-errors")
-    add("--top-k", type=positive_int, default=1, metavar="K", help="maximal number of answers (%(default)s)")
+    add("--top-k", type=positive_int, default=1, metavar="K", help="number of answers per question")
     add_shared(parser, "--batch-size", default=64)
-    add("--output", type=user_path, metavar="FILE.json", help="write answers to --data in the format of VQA's results")
-    add("--json", action="store_true", help="print one JSON object per line: a question, its answers and probabilities")
-    add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention for each question")
+    add("--output", type=user_path, metavar="FILE.json", help="write the answers to --data as a VQA result file")
+    add("--json", action="store_true", help="print one JSON object per line, with question, answers and scores")
+    add("--save-attention", type=user_path, metavar="DIR", help="folder for a figure of the attention per question")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -74,9 +74,9 @@ def run(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> None:
     """Raises an error for options that exclude or require each other, and for missing files."""
     if sum(source is not None for source in (options.image, options.questions, options.data)) != 1:
-        raise ValueError("The images are missing or ambiguous; give exactly one of --image, --questions and --data.")
+        raise ValueError("Give exactly one of --image, --questions and --data.")
     if (options.question is None) != (options.image is None):
-        raise ValueError("A question on the command line and --image belong together; give both or neither.")
+        raise ValueError("A question on the command line needs --image, and --image a question; give both.")
     if options.output and options.data is None:
         raise ValueError("--output needs a dataset; give one with --data.")
     arguments.check_outputs({"--output": options.output}, [options.data])
@@ -88,7 +88,7 @@ def inputs_of(options: argparse.Namespace, model: Any, processor: Any) -> tuple[
     """Returns rows of images and questions, and the name of each."""
     from ..data.coco_files import read_json_lines
     from ..tasks.caption_rows import check_drawable
-    from ..tasks.question_answering import column, image_rows, load_questions, questions_for
+    from ..tasks.question_answering import column, load_questions, questions_for, rows_of_images
 
     if options.image is not None:
         return [{"image": options.image, "question": options.question}], [options.image]
@@ -102,5 +102,5 @@ def inputs_of(options: argparse.Namespace, model: Any, processor: Any) -> tuple[
     rows = load_questions(options.data, options.split, with_answers=False, limit=options.limit)
     rows = questions_for(model, processor, rows, options.data, keep_images=options.save_attention is not None)
     if options.save_attention is not None:
-        check_drawable(image_rows(rows), options.data, options.split)
+        check_drawable(rows_of_images(rows), options.data, options.split)
     return rows, map(str, column(rows, "question_id" if "question_id" in rows.column_names else "image_id"))

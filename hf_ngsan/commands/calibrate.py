@@ -10,8 +10,8 @@ from .arguments import add_shared, check_outputs, load_on_device, pick, user_pat
 SUMMARY = """Calibrate the confidence of a captioner, or the similarity threshold of a search.
 
 For a captioner, the command fits the probability that a caption is right, on images that were not used in training. A
-caption counts as right if its CIDEr-D is at least that of the median caption. For a dual encoder, the command finds the
-similarity below which no image counts as near enough to a text."""
+caption counts as right if its CIDEr-D is at least the median. For a dual encoder, the command finds the similarity
+below which an image does not match a text."""
 EPILOG = """examples:
   hf-ngsan calibrate --model runs/photographs/best --data images:flickr8k --split validation
   hf-ngsan calibrate --model runs/photographs/best --data images:flickr8k --data images:everyday
@@ -23,12 +23,12 @@ The command writes confidence.json into the folder of a captioner, or search.jso
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
-    add_shared(parser, "--data", action="append", help="captioned images, such as images:DIR; may be repeated")
+    add_shared(parser, "--data", action="append", help="images with captions, such as images:DIR; can be repeated")
     add_shared(parser, "--limit", "--num-beams")
-    encoder = "dual encoder for the confidence of a captioner; it must read images as the captioner does (%(default)s)"
+    encoder = "dual encoder for the confidence of a captioner, with the same image preprocessing"
     parser.add_argument("--dual-encoder", default=DUAL_ENCODER, type=user_path, metavar="DIR", help=encoder)
     add_shared(parser, "--split", default="validation")
-    parser.add_argument("--train-split", default="train", metavar="NAME", help="split of the training (%(default)s)")
+    parser.add_argument("--train-split", default="train", metavar="NAME", help="split used in training")
     add_shared(parser, "--batch-size", default=64)
 
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
 
     folder = own_model_folder(options.model)
     if not os.path.isdir(folder):
-        raise ValueError(f"{folder} is a model of the Hub; save a copy with save_pretrained and calibrate that.")
+        raise ValueError(f"{folder} is a model on the Hub; save a copy with save_pretrained and calibrate that.")
     is_search = task_of(load_config(folder)) == "retrieval"
     file = os.path.join(folder, SEARCH if is_search else CONFIDENCE)
     check_outputs({"--model": file})
@@ -46,15 +46,15 @@ def run(options: argparse.Namespace) -> None:
     write_calibration(folder, result)
     if is_search:
         print(
-            f"{file}: no image is near enough below a similarity of {result.min_similarity:.3f}; {result.missed:.0%} "
-            f"of {result.num_images} images are further from their captions, and {result.mistaken:.0%} of collections "
-            "without the image of a caption have one that is nearer."
+            f"{file}: images match a text from a similarity of {result.min_similarity:.3f} on. {result.missed:.0%} of "
+            f"{result.num_images} images do not match their captions, and in {result.mistaken:.0%} of collections "
+            "without the image of a caption, another image matches."
         )
         return
-    doubts = f"{result.doubted:.0%} of wrong captions get a warning, below {result.doubt_below:.2f}"
+    doubts = f"{result.doubted:.0%} of wrong captions get a warning, below a confidence of {result.doubt_below:.2f}"
     print(f"{file}: AUROC {result.auroc:.3f}, calibration error {result.calibration_error:.3f}; {doubts}.")
-    right = f"captions count as right from a CIDEr-D of {result.median_cider_d:.2f}"
-    print(f"This is by cross-validation over {result.num_images} captions; {right}.")
+    right = f"a caption is right if its CIDEr-D is at least {result.median_cider_d:.2f}"
+    print(f"These are values of a cross-validation over {result.num_images} captions; {right}.")
 
 
 def calibrate_captioner(options: argparse.Namespace) -> Any:

@@ -16,8 +16,8 @@ from .arguments import add_shared, user_path
 NOT_OF_GRAPHS = ("boxes", "data", "generate", "rerank_with", "save_attention", "text")
 SUMMARY = """Print a caption for each image or video.
 
-The images are files, URLs, folders or the images of a dataset. Each line of the output has the name or id of an image,
-a tab and the caption."""
+The images come from files, URLs, folders or a dataset. Each line of the output has the name or id of an image, a tab
+and the caption."""
 EPILOG = """examples:
   hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
@@ -26,26 +26,26 @@ EPILOG = """examples:
   hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
   hf-ngsan caption photos --scores
 
---generate accepts the arguments of generate() in transformers, and those of two further searches. With
-required_words, every caption has these words (constrained beam search). With num_beam_groups, groups of beams avoid
-each other's words, by diversity_penalty (diverse beam search)."""
+--generate accepts the arguments of generate() in transformers, and the arguments of two other beam searches. With
+required_words, every caption contains these words (constrained beam search). With num_beam_groups, each group of beams
+is penalized by diversity_penalty for words of the earlier groups (diverse beam search)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("images", nargs="*", type=user_path, metavar="IMAGE", help="image or video files, URLs or folders")
-    models = f"{arguments.MODEL}; several models form an ensemble (default: {CAPTIONER}, which is included)"
+    models = f"{arguments.MODEL}; several models form an ensemble (default: {CAPTIONER}, a packaged model)"
     add_shared(parser, "--model", required=False, default=[CAPTIONER], nargs="+", help=models)
     add_shared(parser, "--data", required=False)
     add_shared(parser, "--boxes", "--split", "--limit", *arguments.GENERATION, "--json", "--output", "--skip-errors")
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--engine")
-    text = "first words of every caption; or an instruction, for models that follow instructions, such as Florence-2"
+    text = "first words of every caption; or the instruction, for models such as Florence-2"
     add("--text", "--prompt", metavar="WORDS", help=text)
-    add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention for each word")
-    rerank = "print the beam with the best sum of log-probability and of similarity to the image by this dual encoder"
+    add("--save-attention", type=user_path, metavar="DIR", help="folder for figures of the attention per word")
+    rerank = "print the beam with the highest sum of log-probability and similarity to the image by this dual encoder"
     add("--rerank-with", type=user_path, metavar="DUAL_ENCODER", help=rerank)
-    scores = "add mean log-probabilities and, for a calibrated captioner, the probability that the caption is right"
+    scores = "also print the mean log-probability and, for a calibrated captioner, the probability that it is right"
     add("--scores", action="store_true", help=scores)
 
 
@@ -165,7 +165,7 @@ def judge_of(models: Sequence[str], device: Any) -> Any:
     try:
         return Confidence(models[0], device) if len(models) == 1 else None
     except (ImportError, OSError, ValueError) as error:
-        print(f"hf-ngsan: no warnings of doubtful captions: {error}", file=sys.stderr)
+        print(f"hf-ngsan: doubtful captions get no warning: {error}", file=sys.stderr)
         return None
 
 

@@ -7,7 +7,7 @@ from .arguments import user_path
 
 SUMMARY = """List the packaged training configs, or copy one to change it.
 
-hf-ngsan train --config NAME trains with one of them."""
+To train with one of them, run hf-ngsan train --config NAME."""
 EPILOG = """examples:
   hf-ngsan configs
   hf-ngsan configs --copy ngsan/g_san --output mine.yaml"""
@@ -15,7 +15,7 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--copy", metavar="NAME", help="copy this config, with its comments")
+    add("--copy", metavar="NAME", help="copy this training config with its comments")
     add("--output", type=user_path, metavar="FILE.yaml", help="file of the copy (default: the last part of NAME)")
     add("--overwrite", action="store_true", help="replace an existing file")
 

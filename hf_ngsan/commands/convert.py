@@ -9,7 +9,7 @@ from .arguments import add_shared, pick, print_skipped, user_path
 
 SUMMARY = """Convert files of features or captions into a dataset.
 
-Training reads the folder as features:DIR."""
+Training and evaluation read the new folder as features:DIR."""
 EPILOG = """examples:
   hf-ngsan convert trainval_36.tsv --output features
   hf-ngsan convert cocobu dataset_coco.json --output features --skip-errors
@@ -19,11 +19,11 @@ EPILOG = """examples:
 formats:
 {}
 
-annotations, converted alone or joined with features: captions, splits and sizes by image id:
+annotations with captions, splits and image sizes, converted alone or joined with features by image id:
 {}
   vqa-v2         questions and annotations of VQA v2, converted alone
 
-The same command continues a conversion that was killed.""".format(
+To resume a conversion that was killed, run the same command again.""".format(
     "\n".join(f"  {entry.name:14} {entry.summary}" for entry in FEATURE_FORMATS.values()),
     "\n".join(f"  {entry.name:14} {entry.summary}" for entry in ANNOTATION_FORMATS.values()),
 )
@@ -32,13 +32,14 @@ The same command continues a conversion that was killed.""".format(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("inputs", nargs="+", type=user_path, metavar="INPUT", help="files or folders of features and annotations")
-    add_shared(parser, "--output", required=True, metavar="DIR", help="new folder")
-    listed = "format of the inputs, listed below (default: detected)"
+    add_shared(parser, "--output", required=True, metavar="DIR", help="new folder for the dataset")
+    listed = "format of the inputs, see below (default: detected)"
     add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help=listed)
     add_shared(parser, "--dtype", "--grid-size", "--skip-errors")
-    add("--boxes", choices=BOX_ORDERS, default="xyxy", help="layout and unit of the boxes (%(default)s)")
-    add("--split", metavar="NAME", help="value of the column 'split' if the annotations lack it: train, test, ...")
-    add_shared(parser, "--images-per-shard", default=256, help="images per shard (%(default)s)")
+    boxes = "box coordinates: corners, upper left corner and size, or centre and size"
+    add("--boxes", choices=BOX_ORDERS, default="xyxy", help=boxes)
+    add("--split", metavar="NAME", help="split of the images if the annotations have none: train, validation or test")
+    add_shared(parser, "--images-per-shard", default=256, help="images per output file")
 
 
 def run(options: argparse.Namespace) -> None:

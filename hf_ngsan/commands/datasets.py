@@ -4,7 +4,7 @@ import argparse
 
 from ..data import describe_readers
 
-SUMMARY = "List the kinds of datasets, for --data and data.spec."
+SUMMARY = "List the datasets that --data and data.spec accept."
 EPILOG = """examples:
   hf-ngsan datasets
   hf-ngsan datasets --import my_reader    # also those that your module registers"""

@@ -10,7 +10,7 @@ from .arguments import DATA, GENERATION, MODEL, add_shared, check_outputs, pick,
 
 SUMMARY = """Score a model on a split of a dataset.
 
-The output is JSON with the scores that are also reported during training."""
+The output is JSON with the same scores that training reports."""
 EPILOG = """examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
   hf-ngsan evaluate --model runs/first runs/second runs/third --data features:DIR
@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model", nargs="+", help=f"{MODEL}; several models form an ensemble")
     add_shared(parser, *DATA, "--engine", "--num-processes")
     add_shared(parser, "--batch-size", default=64)
-    add_shared(parser, "--output", help="write captions (COCO results), ranks, translations or answers (VQA results)")
-    recorded = "also write the scores and their settings into the folder of the model, for its model card, or into FILE"
+    add_shared(parser, "--output", help="file for captions (COCO results), ranks, translations, answers (VQA results)")
+    recorded = "also write scores and settings for the model card into the folder of the model, or into FILE"
     parser.add_argument("--record", nargs="?", const="", type=user_path, metavar="FILE", help=recorded)
     from ..tasks.registry import TASKS, task_class
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults: dict[str, Any] = {}
     for task in TASKS:
         kind: Any = task_class(task)
-        kind.add_evaluation_options(parser.add_argument_group(f"for {kind.model_noun}"))
+        kind.add_evaluation_options(parser.add_argument_group(f"options for {kind.model_noun}"))
         alone = argparse.ArgumentParser(add_help=False)
         kind.add_evaluation_options(alone)
         add_shared(alone, *(GENERATION if kind.writes_text else ()))

@@ -15,40 +15,40 @@ EPILOG = """examples:
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual score
-  hf-ngsan explain --model of-regions photo.jpg --boxes boxes.json --region 0 --figure bias.png
+  hf-ngsan explain --model runs/regions photo.jpg --boxes boxes.json --region 0 --figure bias.png
 
-For a dual encoder, the first line has the cosine similarity of image and text. Each further line has a head, its share
-and, for a text head, the word with the largest weight; the bias of a projection counts as a head. For models of
-transformers, a share is a first-order estimate of the similarity that is lost without a head of the last layers.
+For a dual encoder, the first line has the cosine similarity of image and text. Each other line has a head, its share of
+the similarity and, for a text head, the word with the largest weight; the bias of a projection counts as a head. For
+models of transformers, a share is a first-order estimate of how much similarity a head of the last layers adds.
 
 For a captioner, --counterfactual changes the box of one region; the output is JSON with the captions before and after.
-"score" exchanges two boxes in many rows of scenes or relations:DIR; "follow" is the share of captions that have the new
-relation. Without --counterfactual, --figure draws the geometric bias of a region or grid cell of IMAGE, by layer and
-head; the names of the regions come from the file of --boxes."""
+"score" swaps two boxes in many rows of scenes or relations:DIR; its result "follow" is the share of captions that state
+the new relation. Without --counterfactual, --figure draws the geometric bias of a region or grid cell of IMAGE, by
+layer and head; the names of the regions come from the file of --boxes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
     parser.add_argument("image", nargs="?", type=user_path, metavar="IMAGE", help="image file or URL")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="text to compare the image with")
-    parser.add_argument("--figure", type=user_path, metavar="FILE", help="draw the heads, or the captions")
+    parser.add_argument("--figure", type=user_path, metavar="FILE", help="write a figure to this file")
     add_shared(parser, "--output", help="write the JSON to this file (default: print it)")
     group = parser.add_argument_group("options for captioners")
-    changes = "change of the box: a fifth of the image to the right, twice the size, left and right mirrored, ..."
+    changes = "change of the box: move right by a fifth of the image, double the size, mirror, or swap with --other"
     group.add_argument("--counterfactual", choices=("move", "scale", "mirror", "swap", "score"), help=changes)
     add_shared(group, "--data", required=False)
     add_shared(group, "--split", "--limit")
-    group.add_argument("--row", type=whole_number, default=0, metavar="N", help="row of the split, counted from 0 (0)")
-    group.add_argument("--region", type=whole_number, default=0, metavar="N", help="region, counted from 0 (0)")
+    group.add_argument("--row", type=whole_number, default=0, metavar="N", help="row of the split, counted from 0")
+    group.add_argument("--region", type=whole_number, default=0, metavar="N", help="region, counted from 0")
     add_shared(group, "--boxes")
-    group.add_argument("--other", type=whole_number, default=1, metavar="N", help="second region of a swap (1)")
+    group.add_argument("--other", type=whole_number, default=1, metavar="N", help="second region of a swap")
 
 
 def run(options: argparse.Namespace) -> None:
     if options.counterfactual is not None:
         if options.image is not None or options.data is None:
             raise ValueError("--counterfactual needs a dataset (--data) instead of IMAGE.")
-        explain_counterfactual(options)
+        write_counterfactual(options)
     elif options.image is not None and options.figure is not None and options.text is None and options.data is None:
         draw_geometric_bias(options)
     elif options.image is None or options.text is None or options.data is not None or options.output is not None:
@@ -70,8 +70,8 @@ def explain_heads(options: argparse.Namespace) -> None:
     print(f"similarity\t{match.similarity:.4f}")
     sides = (("image", match.image_weights, match.shares.sum(1)), ("text", match.text_weights, match.shares.sum(0)))
     for side, weights, shares in sides:
-        for number, of_head in enumerate(weights):
-            word = f"\t{match.words[of_head.argmax()]}" if side == "text" else ""
+        for number, head_weights in enumerate(weights):
+            word = f"\t{match.words[head_weights.argmax()]}" if side == "text" else ""
             print(f"{side} head {number + 1}\t{shares[number]:+.4f}{word}")
         if len(weights):
             print(f"{side} bias\t{shares[-1]:+.4f}")
@@ -98,7 +98,7 @@ def draw_geometric_bias(options: argparse.Namespace) -> None:
     save_figure(figure, options.figure)
 
 
-def explain_counterfactual(options: argparse.Namespace) -> None:
+def write_counterfactual(options: argparse.Namespace) -> None:
     """Writes the effect of changed boxes of one image or of many as JSON; draws that of one image."""
     if options.figure and options.counterfactual == "score":
         raise ValueError("--figure draws one image; leave it out with --counterfactual score.")
@@ -116,7 +116,7 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
     else:
         change = pick(options, "region", "other", "figure")
         if options.row >= len(rows):
-            raise ValueError(f"{options.data} has {len(rows)} rows; --row counts them from 0.")
+            raise ValueError(f"{options.data} has {len(rows)} rows, counted from 0; give a smaller --row.")
         row = dict(rows[options.row])
         report = captioning_analysis.explain_counterfactual(model, processor, row, options.counterfactual, **change)
     with arguments.written_lines(options.output) as write:

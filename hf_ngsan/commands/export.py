@@ -18,16 +18,16 @@ EPILOG = """examples:
 
 An exported captioner includes captioner.py, a program that needs only NumPy and ONNX Runtime. Other commands accept the
 folder of an exported dual encoder in place of the model. Without --output, the graphs are written into onnx/ in the
-model's folder; hf-ngsan caption, search, index and extract then run them instead of PyTorch. The command needs the
-extra export."""
+model's folder; hf-ngsan caption, search, index and extract then run them instead of PyTorch. The command needs
+pip install "hf-ngsan[export]"."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model", "--split", "--limit")
-    add_shared(parser, "--output", metavar="DIR", help="new folder of the export (onnx/ in the model's folder)")
-    check = "caption images with the model and with the exported files; exit code 1 if they differ"
+    add_shared(parser, "--output", metavar="DIR", help="new folder (default: onnx/ in the folder of the model)")
+    check = "caption images with the model and the exported files; the exit code is 1 if they differ"
     parser.add_argument("--check", action="store_true", help=check)
-    add_shared(parser, "--data", required=False, help="dataset for --check (default: that of the training run)")
+    add_shared(parser, "--data", required=False, help="dataset for --check (default: the dataset of the training)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,40 +14,40 @@ EPILOG = """examples:
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
   hf-ngsan index --images photos --output photos.index --backend milvus:photos.db
 
-The same command resumes a killed run. For an existing index, it adds new images and embeds changed ones again; entries
-of deleted images stay unless --prune is given. An image that cannot be read is an error; with --skip-errors, such
-images are left out and named."""
+To resume a run that was killed, run the same command again. For an existing index, the command adds new images and
+embeds changed images again; images that were deleted stay in the index unless you use --prune. An image that cannot be
+read is an error; with --skip-errors, such images are left out and listed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    help_of_model = f"{MODEL} (default: {DUAL_ENCODER}, which is included)"
+    help_of_model = f"{MODEL} (default: {DUAL_ENCODER}, a packaged model)"
     add_shared(parser, "--model", required=False, default=DUAL_ENCODER, help=help_of_model)
     add_shared(parser, "--images", "--image-folder", "--engine", *READING, "--num-processes")
-    add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the index")
-    add_shared(parser, "--split", default=None, metavar="NAME", help="split of a dataset")
+    add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the index, new or existing")
+    add_shared(parser, "--split", default=None, metavar="NAME", help="split of a dataset to index")
     add_shared(parser, "--batch-size", default=32)
     parser.add_argument(
         "--backend",
-        help="search backend: exact compares every image (default of a new index); in milvus:URI, URI is the URL of a "
-        "server or a file ending in .db",
+        help="search backend: exact, which compares every image, or milvus:URI with the URL of a server or a file "
+        "ending in .db (default for a new index: exact)",
     )
-    parser.add_argument("--prune", action="store_true", help="remove deleted images from an existing index")
+    parser.add_argument("--prune", action="store_true", help="remove images that no longer exist from the index")
 
 
 def check(options: argparse.Namespace) -> None:
     from ..loading.models import load_config
 
     load_config(options.model, "retrieval")
-    find_images(options)
+    images_to_index(options)
 
 
 def run(options: argparse.Namespace) -> None:
     from ..io.processes import OneProcess, extraction_accelerator
     from ..tasks.retrieval_indexing import write_index
 
-    images = find_images(options)
+    images = images_to_index(options)
     accelerator: Any = OneProcess()
-    encoder = graph_of(options, images)
+    encoder = image_graph(options, images)
     if encoder is None:
         from ..tasks.retrieval_search import image_encoder_of
 
@@ -69,9 +69,9 @@ def run(options: argparse.Namespace) -> None:
     accelerator.end_training()
 
 
-def graph_of(options: argparse.Namespace, images: Any) -> Any:
+def image_graph(options: argparse.Namespace, images: Any) -> Any:
     """Returns the ONNX graph for images of a dual encoder; None if it does not support the options."""
-    if images.of_clips or not may_use_graphs(options, len(images)):
+    if images.are_clips or not may_use_graphs(options, len(images)):
         return None
     from ..exporting.onnx_folder import IMAGE, ImageGraph, open_beside
 
@@ -79,7 +79,7 @@ def graph_of(options: argparse.Namespace, images: Any) -> Any:
     return graph if graph is not None and graph.image_processor and graph.dimension else None
 
 
-def find_images(options: argparse.Namespace) -> Any:
+def images_to_index(options: argparse.Namespace) -> Any:
     from ..extraction import list_images
     from ..retrieval import check_new_index
 

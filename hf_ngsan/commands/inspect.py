@@ -8,7 +8,7 @@ from .arguments import check_files, user_path
 
 SUMMARY = """Describe a file or folder and its first problem.
 
-It may have images, videos, features, annotations, a model, a training run or a search index."""
+The file or folder can hold images, videos, features, annotations, a model, a training run or a search index."""
 EPILOG = """examples:
   hf-ngsan inspect trainval_36.tsv
   hf-ngsan inspect runs/scenes
@@ -19,9 +19,9 @@ The command reads all data and compares files with their checksums; the exit cod
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
+    add("path", type=user_path, metavar="PATH", help="file, folder or packaged model")
     add("--from", dest="source_format", choices=list(FEATURE_FORMATS), help="format of features (default: detected)")
-    test = "compare a model's outputs with the recorded ones; exit code 1 if they differ"
+    test = "compare the outputs of a model with the recorded ones; the exit code is 1 if they differ"
     add("--self-test", action="store_true", help=test)
 
 

@@ -17,11 +17,11 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object, with every score")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with all scores")
 
 
 def run(options: argparse.Namespace) -> None:
-    packaged = [packaged_model(folder) for folder in packaged_models().values()]
+    packaged = [model_entry(folder) for folder in packaged_models().values()]
     if options.json:
         print(json_of({"packaged": packaged}))
         return
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
         print("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
-def packaged_model(folder: Path) -> dict[str, Any]:
+def model_entry(folder: Path) -> dict[str, Any]:
     import yaml
     from huggingface_hub import metadata_load
 

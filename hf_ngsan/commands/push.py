@@ -5,7 +5,7 @@ from pathlib import Path
 
 from .arguments import MODEL, pick, user_path
 
-SUMMARY = """Upload a model to the Hub, with processor, code and card.
+SUMMARY = """Upload a model to the Hub with its processor, code and model card.
 
 All files are uploaded in one commit."""
 EPILOG = """examples:
@@ -20,16 +20,16 @@ it started from."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", type=user_path, metavar="DIR", help=MODEL)
-    add("repo_id", metavar="REPO_ID", help="repository, such as user/name; created if absent")
-    add("--private", action="store_true", help="make a new repository private")
-    dry_run = "upload nothing; write and check the files in a new folder (default: named as the repository)"
+    add("repo_id", metavar="REPO_ID", help="repository, such as user/name; it is created if it does not exist")
+    add("--private", action="store_true", help="create the repository as a private one")
+    dry_run = "write and check the files in a new folder, without an upload (default: the name of the repository)"
     add("--dry-run", nargs="?", const="", type=user_path, metavar="FOLDER", help=dry_run)
-    add("--overwrite", action="store_true", help="delete all other files of the repository in the same commit")
-    runs = "training runs with other seeds; the card then shows mean and standard deviation"
+    add("--overwrite", action="store_true", help="also delete all other files of the repository")
+    runs = "training runs with other seeds; the card then shows the mean and standard deviation of all runs"
     add("--runs", nargs="+", default=[], type=user_path, metavar="RUN", help=runs)
-    licence = "licence of the weights as the Hub names it, such as cc-by-4.0 (default: that of their sources)"
+    licence = "licence of the weights, as the Hub writes it, such as cc-by-4.0 (default: the licence of their sources)"
     add("--license", metavar="ID", help=licence)
-    add("--license-name", metavar="NAME", help="name of the licence if --license is other")
+    add("--license-name", metavar="NAME", help="name of the licence for --license other")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ import argparse
 
 from .arguments import DATA, add_shared, check_outputs
 
-SUMMARY = "Write the captions of a dataset as references for score."
+SUMMARY = "Write the captions of a dataset to a reference file for score."
 EPILOG = """examples:
   hf-ngsan references --data scenes --split test --output references.json
   hf-ngsan score --predictions captions.json --references references.json"""
@@ -12,7 +12,7 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, *DATA)
-    add_shared(parser, "--output", required=True, metavar="FILE.json", help="file in the COCO caption format")
+    add_shared(parser, "--output", required=True, metavar="FILE.json", help="output file in the COCO caption format")
 
 
 def run(options: argparse.Namespace) -> None:

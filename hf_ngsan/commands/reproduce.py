@@ -8,31 +8,29 @@ from .arguments import add_shared, at_most, pick, positive_int, user_path
 
 SUMMARY = """Train and compare the rows of a paper's table.
 
-Each row is trained with several seeds, one process per run; the same command resumes runs that were killed. The table
-has means and standard deviations, the paper's numbers, and paired bootstraps against the baseline, with Holm's
-correction."""
+Each row is trained with several seeds, one process per run. To resume runs that were killed, run the command again. The
+table has means and standard deviations, the numbers of the paper, and paired bootstraps against the baseline with
+Holm's correction."""
 EPILOG = """examples:
   hf-ngsan reproduce ngsan --table 4 --data scenes
-  hf-ngsan reproduce ngsan --table 6 --data features:DIR --scale small --only SAN NG-SAN --seeds 5
-
-Papers: ngsan, rstnet, mhsan and spatial_captioner."""
+  hf-ngsan reproduce ngsan --table 6 --data features:DIR --scale small --only SAN NG-SAN --seeds 5"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("paper", metavar="PAPER", help="ngsan, rstnet, mhsan or spatial_captioner")
-    add("overrides", nargs="*", default=[], metavar="key=value", help="change a key of every training config")
+    add("paper", metavar="PAPER", help="paper: ngsan, rstnet, mhsan or spatial_captioner")
+    add("overrides", nargs="*", default=[], metavar="key=value", help="change a key of all training configs")
     add("--table", required=True, metavar="N", help="number of the table in the paper")
-    add_shared(parser, "--data", required=False, help="dataset, such as scenes or features:DIR (the paper's)")
-    add("--scale", choices=("paper", "small"), help="training configs of the paper, or small ones for other data")
-    add("--seeds", type=positive_int, default=3, metavar="N", help="number of seeds (%(default)s)")
-    add("--first-seed", type=at_most(MAX_INTEGER, 0), default=0, metavar="N", help="first seed (%(default)s)")
+    add_shared(parser, "--data", required=False, help="dataset, such as features:DIR (default: the paper's)")
+    add("--scale", choices=("paper", "small"), help="training configs of the paper or small ones (default: by dataset)")
+    add("--seeds", type=positive_int, default=3, metavar="N", help="number of seeds")
+    add("--first-seed", type=at_most(MAX_INTEGER, 0), default=0, metavar="N", help="first seed")
     add("--only", nargs="+", metavar="ROW", help="rows of the table (default: all)")
-    add("--processes", type=positive_int, metavar="N", help="number of parallel runs (one per GPU or processor)")
-    add("--budget", type=positive_int, metavar="MINUTES", help="start no further run after this number of minutes")
-    add("--output", type=user_path, metavar="DIR", help="folder of runs and tables (runs/reproduce/PAPER-DATASET)")
-    add("--dry-run", action="store_true", help="only print the rows, their training configs and the pending runs")
-    add("--check", action="store_true", help="train nothing; check the finished runs and write their table")
+    add("--processes", type=positive_int, metavar="N", help="parallel runs (default: one per GPU or CPU core)")
+    add("--budget", type=positive_int, metavar="MINUTES", help="time after which no new run starts (default: no limit)")
+    add("--output", type=user_path, metavar="DIR", help="folder of the runs (default: runs/reproduce/PAPER-DATASET)")
+    add("--dry-run", action="store_true", help="print the rows, configs and pending runs, without training")
+    add("--check", action="store_true", help="check the finished runs and write their table, without training")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json --per-image scores.json
   hf-ngsan score --compare ours.json theirs.json --references captions_val.json --metrics meteor cider_d
 
-cider_d is the metric that papers and the COCO evaluation call CIDEr; cider is the original formula, also from 0 to 10.
+cider_d is the metric that papers and the COCO evaluation call CIDEr; cider is the original formula. Both go up to 10.
 meteor needs pip install 'hf-ngsan[eval]'."""
 
 
@@ -20,24 +20,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     predictions = parser.add_mutually_exclusive_group(required=True)
     results = 'COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings'
     predictions.add_argument("--predictions", type=user_path, metavar="RESULTS.json", help=results)
-    compared = "compare two systems: differences with 95%% intervals of a paired bootstrap over images"
+    compared = "two result files to compare, with the 95%% intervals of a paired bootstrap over images"
     predictions.add_argument("--compare", nargs=2, type=user_path, metavar=("A.json", "B.json"), help=compared)
-    captions = "COCO captions of the same split, or JSON lines"
+    captions = "COCO captions of the same images, or JSON lines"
     parser.add_argument("--references", required=True, type=user_path, metavar="CAPTIONS.json", help=captions)
-    add, metrics = parser.add_argument, f"metrics to compute: {', '.join(METRICS)} (default: %(default)s)"
+    add, metrics = parser.add_argument, f"metrics: {', '.join(METRICS)} (default: {', '.join(DEFAULT_METRICS)})"
     add("--metrics", nargs="+", choices=METRICS, default=[*DEFAULT_METRICS], metavar="METRIC", help=metrics)
-    add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore with this model")
-    add("--image-folder", type=user_path, metavar="DIR", help="folder of the images that the references name")
-    add("--truncate-captions", action="store_true", help="truncate captions that are too long for --clip-score")
-    add("--language", default="en", metavar="CODE", help="language of the captions (%(default)s)")
-    add("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image")
+    add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore, by this model")
+    add("--image-folder", type=user_path, metavar="DIR", help="folder of the images, for --clip-score")
+    cut = "with --clip-score, truncate captions that are too long for the dual encoder (default: an error)"
+    add("--truncate-captions", action="store_true", help=cut)
+    add("--language", default="en", metavar="CODE", help="language of the captions")
+    add("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image to this file")
 
 
 def run(options: argparse.Namespace) -> None:
     if options.compare is not None:
         if options.per_image is not None or options.clip_score is not None:
-            raise ValueError("--compare can be combined with --references and --metrics only.")
-        compare(options)
+            raise ValueError("--compare accepts only --references and --metrics; leave out the other options.")
+        print_comparison(options)
         return
     if (options.clip_score is None) != (options.image_folder is None):
         raise ValueError("CLIPScore needs the images; give --clip-score and --image-folder together.")
@@ -61,8 +62,8 @@ def score(options: argparse.Namespace) -> None:
     per_image = scores.pop("per_image", None)
     if options.clip_score is not None:
         clip = clip_scores(options, images, predictions, matched)
-        of_images = clip.pop("per_image")
-        per_image = per_image and {**per_image, **of_images}
+        image_scores = clip.pop("per_image")
+        per_image = per_image and {**per_image, **image_scores}
         scores |= clip
     if per_image is not None:
         rows = zip(images, *per_image.values(), strict=True)
@@ -93,7 +94,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
     return metric.compute(predictions=predictions, images=images, references=references, per_image=True)
 
 
-def compare(options: argparse.Namespace) -> None:
+def print_comparison(options: argparse.Namespace) -> None:
     """Prints the differences between two systems, with intervals."""
     from ..data.coco_files import match_results, read_references, read_results
     from ..languages import caption_units
@@ -110,11 +111,11 @@ def compare(options: argparse.Namespace) -> None:
     metric = CaptionMetrics(metrics=options.metrics, tokenizer=caption_units(options.language))
     scores = compare_captions(metric, first, [captions_of_images[image] for image in images], matched)
     print(f"{'metric':<8} {'A':>7} {'B':>7} {'A - B':>8} {'95% interval':>20} {'p':>7} {'p (Holm)':>9}")
-    for name, of_metric in scores.items():
-        low, high = of_metric.comparison.interval
+    for name, result in scores.items():
+        low, high = result.comparison.interval
         interval = f"[{low:+.4f}, {high:+.4f}]"
         print(
-            f"{name:<8} {of_metric.first:7.4f} {of_metric.second:7.4f} {of_metric.comparison.difference:+8.4f} "
-            f"{interval:>20} {of_metric.comparison.p_value:7.4f} {of_metric.p_holm:9.4f}"
+            f"{name:<8} {result.first:7.4f} {result.second:7.4f} {result.comparison.difference:+8.4f} "
+            f"{interval:>20} {result.comparison.p_value:7.4f} {result.p_holm:9.4f}"
         )
     print(f"{len(images)} images; A - B is the mean over images; p tests that there is no difference")

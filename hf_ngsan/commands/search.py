@@ -12,27 +12,27 @@ SUMMARY = """Find images of an index by a text or by another image.
 
 Each line of the output has the similarity, the name of an image and its captions, separated by tabs. With several
 indexes, the name of the index comes before the name of the image. If the dual encoder is calibrated, a warning on
-stderr reports that no image is near enough to the text."""
+stderr tells you when no image matches the text."""
 EPILOG = """examples:
   hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan search photos.index --image photo.jpg --top-k 20
   hf-ngsan search photos-1.index photos-2.index "a dog jumps over a log"
   hf-ngsan search photos.index "a dog jumps over a log" --filter "width > 500"
 
-The captions come from the indexed COCO file or dataset, such as images:photos. --filter accepts expressions of Milvus
-over name, captions, width and height, for indexes in Milvus."""
+The captions come from the COCO file or dataset that was indexed, such as images:photos. --filter is for indexes in
+Milvus; its expressions can use name, captions, width and height."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("index", nargs="+", type=user_path, metavar="INDEX", help="folders written by hf-ngsan index with one model")
     add("text", nargs="?", metavar="TEXT", help="text to search for")
-    add("--image", type=user_path, metavar="FILE", help="image file or URL to search with, instead of a text")
-    add("--top-k", type=positive_int, default=9, metavar="K", help="maximal number of images (%(default)s)")
-    add("--figure", type=user_path, metavar="FILE", help="draw a contact sheet of the images with their scores")
-    add_shared(parser, "--json", help="print one JSON object per line, including whether the image is near enough")
-    add("--filter", default="", metavar="EXPRESSION", help="only images that match this expression")
-    add("--model", type=user_path, metavar="DIR", help="new path of the model of the index, if it was moved")
+    add("--image", type=user_path, metavar="FILE", help="image file or URL to search for, instead of a text")
+    add("--top-k", type=positive_int, default=9, metavar="K", help="maximum number of images")
+    add("--figure", type=user_path, metavar="FILE", help="write a figure of the images with their scores to this file")
+    add_shared(parser, "--json", help="print one JSON object per line, with whether the image matches the text")
+    add("--filter", default="", metavar="EXPRESSION", help="search only images that match this Milvus expression")
+    add("--model", type=user_path, metavar="DIR", help="model that made the index, if its folder was moved")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -14,17 +14,17 @@ EPILOG = """examples:
   hf-ngsan serve --model captioner --port 8000
   curl -F files=@photo.jpg -F num_beams=3 http://127.0.0.1:8000/caption
 
-POST /caption accepts the files of a form, or JSON {"images": ["BASE64", ...]}. GET /health and GET /metrics report the
-state. Ctrl-C or SIGTERM stops the server after the current requests. --uvicorn accepts settings of uvicorn.Config:
-log_level=info prints an access log, ssl_keyfile=FILE and ssl_certfile=FILE enable HTTPS. Needs the extra serve."""
+POST /caption accepts form files, or JSON {"images": ["BASE64", ...]}. GET /health and GET /metrics report the state of
+the server. Ctrl-C or SIGTERM stops it after the current requests. With --uvicorn, log_level=info prints an access log,
+and ssl_keyfile=FILE with ssl_certfile=FILE enables HTTPS. The command needs pip install "hf-ngsan[serve]"."""
 LIMITS = {
-    "images": ("--max-images", 64, "images per request"),
-    "request_bytes": ("--max-bytes", 32_000_000, "bytes per request"),
-    "pixels": ("--max-pixels", 100_000_000, "pixels of the images of a request, and of those decoded at the same time"),
-    "cost": ("--max-cost", 8_192, "images x beams x tokens per request"),
-    "seconds": ("--max-seconds", 60, "seconds for receiving and answering a request"),
-    "connections": ("--max-connections", 512, "open connections; further requests get status 503"),
-    "waiting": ("--max-waiting", 512, "waiting images; further requests get status 503"),
+    "images": ("--max-images", 64, "number of images per request"),
+    "request_bytes": ("--max-bytes", 32_000_000, "size of a request in bytes"),
+    "pixels": ("--max-pixels", 100_000_000, "number of pixels per request, and of images decoded at the same time"),
+    "cost": ("--max-cost", 8_192, "cost of a request: images x beams x tokens"),
+    "seconds": ("--max-seconds", 60, "time in seconds to receive and answer a request"),
+    "connections": ("--max-connections", 512, "number of open connections; more requests get status 503"),
+    "waiting": ("--max-waiting", 512, "number of waiting images; more requests get status 503"),
 }
 """Help texts of the options, by fields of [`ServingLimits`]."""
 
@@ -33,16 +33,16 @@ SET_HERE = {"app", "host", "port", "uds", "fd", "http", "ws", "workers", "reload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_shared(parser, "--model", required=False, default=CAPTIONER, help=f"{MODEL} ({CAPTIONER})")
+    add_shared(parser, "--model", required=False, default=CAPTIONER, help=f"{MODEL} (default: {CAPTIONER})")
     add_shared(parser, "--host", "--allowed-host", "--engine")
-    add_shared(parser, "--port", default=8000, help="port to listen at, 0 for any free port (%(default)s)")
+    add_shared(parser, "--port", default=8000, help="port to listen on; 0 chooses a free port")
     add_shared(parser, "--batch-size", default=32)
     add = parser.add_argument
-    wait = "milliseconds that an incomplete batch waits for the next image (%(default)s)"
+    wait = "milliseconds that an incomplete batch waits for another image"
     add("--wait-ms", type=at_most(1000, 0), default=5, metavar="MS", help=wait)
     for field, (name, default, what) in LIMITS.items():
-        add(name, dest=field, type=positive_int, default=default, metavar="N", help=f"maximal {what} (%(default)s)")
-    settings = "settings of uvicorn, such as log_level=info"
+        add(name, dest=field, type=positive_int, default=default, metavar="N", help=f"maximum {what}")
+    settings = "settings of uvicorn.Config, such as log_level=info"
     add("--uvicorn", nargs="+", action="extend", type=key_and_value, default=[], metavar="KEY=VALUE", help=settings)
 
 
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
     listen(options.host, options.port).close()  # before the model is loaded
     model, processor = load_on_device(options.model, "captioning", options.engine)
     if not reads_images(model.config):
-        raise ValueError(f"{options.model} reads no images; give it a vision encoder with hf-ngsan attach-vision.")
+        raise ValueError(f"{options.model} cannot read images; add a vision encoder with hf-ngsan attach-vision.")
     limits = ServingLimits(**pick(options, *LIMITS, "batch_size", "wait_ms"))
     with listen(options.host, options.port) as listening:
         pipeline = CaptioningPipeline(model=model, processor=processor)

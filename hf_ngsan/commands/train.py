@@ -20,7 +20,7 @@ EPILOG = """examples:
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR training.seed=1
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR --resume
   hf-ngsan train --config ngsan/scenes --stage auto
-  hf-ngsan datasets    # lists the kinds of datasets for data.spec"""
+  hf-ngsan datasets    # lists the values of data.spec"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,21 +29,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", required=True, type=user_path, metavar="FILE", help=config)
     keys = "change a key of the training config, such as training.epochs=3"
     add("overrides", nargs="*", default=[], metavar="section.key=value", help=keys)
-    add("--stage", help="the same as training.stage=STAGE; for captioners: xe, scst, auto or distill")
-    add("--resume", action="store_true", help="resume the run in the output folder, if there is one")
+    add("--stage", help="stage of the training, as training.stage=STAGE; for captioners xe, scst, auto or distill")
+    add("--resume", action="store_true", help="resume the run in the output folder, or start one if there is none")
     add("--overwrite", action="store_true", help="delete the run in the output folder first")
     add_shared(parser, "--num-processes")
 
 
 def check(options: argparse.Namespace) -> None:
-    config = config_of(options)
+    config = training_config(options)
     from ..training.output_folder import check_output_folder
 
     check_output_folder(config, options.resume, options.overwrite)
 
 
 def run(options: argparse.Namespace) -> None:
-    config, is_main = config_of(options), os.environ.get("RANK", "0") == "0"
+    config, is_main = training_config(options), os.environ.get("RANK", "0") == "0"
     from ..io.processes import leave_process_group
     from ..tasks import train
 
@@ -67,8 +67,8 @@ def complete(config: Any, best: Path) -> None:
     """Makes graphs and calibration for a fine-tuned model if its initial model has them, or prints why it cannot."""
     start, data = Path(find_model_folder(config.model["init_from"])), config.data
     splits = ["--split", str(data.validation_split), "--train-split", data.train_split]
-    of_photographs = ["--data", data.spec, *splits, "--limit", CALIBRATED_WITH]
-    for made, command, options in (("onnx", export, []), ("confidence.json", calibrate, of_photographs)):
+    data_options = ["--data", data.spec, *splits, "--limit", CALIBRATED_WITH]
+    for made, command, options in (("onnx", export, []), ("confidence.json", calibrate, data_options)):
         has_data = made == "onnx" or (data.validation_split is not None and data.spec.startswith("images:"))
         if not (start / made).exists() or (best / made).exists() or not has_data:
             continue
@@ -81,7 +81,7 @@ def complete(config: Any, best: Path) -> None:
             print(f"hf-ngsan: {made} was not written: {sentence(error)} To write it: {again}", file=sys.stderr)
 
 
-def config_of(options: argparse.Namespace) -> Any:
+def training_config(options: argparse.Namespace) -> Any:
     stage = [] if options.stage is None else [f"training.stage={options.stage}"]
     overrides = [*options.overrides, *stage]
     if not options.modules:  # modules may register tasks with other keys

@@ -15,15 +15,15 @@ EPILOG = """examples:
   hf-ngsan translate --model runs/multi30k --input test.en --output test.translated.de
   cat test.en | hf-ngsan translate --model runs/multi30k --num-beams 1 --batch-size 256
 
-An empty line stays empty. A line with more tokens than data.max_length of the training config is an error; with
---skip-errors, the output has an empty line for it, and such lines are counted at the end."""
+An empty line stays empty. A line is an error if it has more tokens than data.max_length of the training config. With
+--skip-errors, the output has an empty line instead, and the number of such lines is printed at the end."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("texts", nargs="*", metavar="TEXT", help="sentences to translate (default: the lines of the standard input)")
+    add("texts", nargs="*", metavar="TEXT", help="sentences to translate (default: lines from standard input)")
     add_shared(parser, "--model", "--json", "--output", *arguments.GENERATION, "--skip-errors")
-    add("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence per line")
+    add("--input", type=user_path, metavar="FILE", help="UTF-8 text file with one sentence per line")
     add_shared(parser, "--batch-size", default=64)
 
 
@@ -68,5 +68,5 @@ def run(options: argparse.Namespace) -> int:
     if empty:
         print(f"hf-ngsan: {empty} empty {'line stays' if empty == 1 else 'lines stay'} empty.", file=sys.stderr)
     if skipped:
-        print(f"hf-ngsan: {len(skipped)} too long, left empty: {name_lines(skipped)}.", file=sys.stderr)
+        print(f"hf-ngsan: {name_lines(skipped)}: too long, so left empty ({len(skipped)} in total).", file=sys.stderr)
     return 2 if skipped and len(skipped) == number - empty else 0

@@ -15,7 +15,7 @@ SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "te
 """Karpathy's names of splits; `restval` is the part of COCO's val2014 that is used for training."""
 CAPTIONS_OF_VATEX = {"en": "enCap", "zh": "chCap"}
 CHINESE = re.compile("([\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
-MAX_LISTED = 10  # maximal images listed in a message
+MAX_LISTED = 10  # maximum images listed in a message
 NAMES = ("cocoid", "videoID", "image_id", "id", "filename")  # fields that identify the image of a skipped record
 
 
@@ -113,7 +113,7 @@ def read_karpathy_image(image: Record) -> AnnotatedImage:
     number = number_of(stem)
     image_id = image.integer("cocoid") if "cocoid" in image.fields else None
     if image_id is not None and number not in (None, image_id):
-        raise image.error("cocoid", f"must be that of the filename, {number}")
+        raise image.error("cocoid", f"must be the number in the filename, {number}")
     split = SPLITS.get(image.string("split"))
     if split is None:
         raise image.error("split", f"must be one of {', '.join(SPLITS)}")
@@ -131,7 +131,7 @@ def vatex_records(document: Any, path: Path) -> list[Record]:
     return [checked_record(f"{path}, row {place}", video) for place, video in enumerate(document)]
 
 
-def read_video(video: Record, language: str = "en") -> AnnotatedImage:
+def read_video_captions(video: Record, language: str = "en") -> AnnotatedImage:
     """Returns a video with its captions in one language, `"en"` or `"zh"`."""
     field = CAPTIONS_OF_VATEX[language]
     captions = video.fields.get(field)
@@ -158,7 +158,7 @@ ANNOTATION_FORMATS = {
     for layout in (
         AnnotationFormat("karpathy", KARPATHY, is_karpathy, karpathy_records, read_karpathy_image),
         AnnotationFormat("coco", "COCO's captions_*.json and instances_*.json", is_coco, coco_records, read_coco_image),
-        AnnotationFormat("vatex-captions", "VATEX's captions", is_vatex_captions, vatex_records, read_video),
+        AnnotationFormat("vatex-captions", "VATEX's captions", is_vatex_captions, vatex_records, read_video_captions),
     )
 }
 

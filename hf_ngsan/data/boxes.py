@@ -94,7 +94,7 @@ def boxes_of_images(
         path: file or folder for [`read_boxes`].
         images: id (or None) and file name of each image. Images are matched by full names, by names without suffix, by
             names without suffix and folders, or by ids; the first way with a match is used.
-        settings: a configuration with `num_regions` (maximal number of boxes per image) and `score_threshold`.
+        settings: a configuration with `num_regions` (maximum number of boxes per image) and `score_threshold`.
         skip_errors: whether boxes without area in their image are left out and counted; otherwise they are an error.
 
     Raises:
@@ -124,17 +124,17 @@ def match_boxes(detected: Sequence[ImageBoxes], images: Sequence[tuple], path: s
         for boxes in detected:
             by_key[key(boxes.name, boxes.image_id)].append(boxes)
         by_key.pop(None, None)
-        wanted = [key(image[1], image[0]) for image in images]
-        counts = Counter(wanted)
+        image_keys = [key(image[1], image[0]) for image in images]
+        counts = Counter(image_keys)
         if matched := counts.keys() & by_key.keys():
             if twice := [name for name in matched if counts[name] > 1 or len(by_key[name]) > 1]:
                 raise DataError(f"{path}: several images have the name {listing(sorted(twice))}; give full paths.")
             are_places = key is KEYS[-1] and [image[0] for image in images] == [*range(len(images))]
             if are_places and (other := by_key.keys() - counts.keys()):  # such as ids counted from 1
-                raise DataError(f"{path}: {listing(sorted(other))} are not ids of images; these are counted from 0.")
-            return [by_key[name][0] if name in matched else NO_BOXES for name in wanted]
+                raise DataError(f"{path}: {listing(sorted(other))} are not ids of images; ids count images from 0.")
+            return [by_key[name][0] if name in matched else NO_BOXES for name in image_keys]
     sources = listing([boxes.name or boxes.image_id for boxes in detected]) or "none"
-    raise DataError(f"{path} has no boxes of {listing([image[1] for image in images])}; its images are {sources}.")
+    raise DataError(f"{path} has no boxes for {listing([image[1] for image in images])}; its images are {sources}.")
 
 
 def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
@@ -166,14 +166,14 @@ def read_boxes(path: str | os.PathLike) -> list[ImageBoxes]:
         except (TypeError, ValueError):
             corners, score = [], math.nan
         if not math.isfinite(sum(corners) + score):
-            raise DataError(f"{where}: {values!r:.80} are not the four numbers of a box with an optional score.")
+            raise DataError(f"{where}: a box must be four numbers and an optional score, not {values!r:.80}.")
         by_image[image].append((corners, score, label))
-    of_images = [
+    all_boxes = [
         ImageBoxes.of(*zip(*rows_of_image, strict=True), size, name if isinstance(name, str) else None, image_id)
         for (name, image_id, size), rows_of_image in by_image.items()
     ]
-    are_shares = max((boxes.corners.max() for boxes in of_images), default=0) <= 2
-    return [replace(boxes, size=SHARES) if are_shares else boxes for boxes in of_images]
+    are_shares = max((boxes.corners.max() for boxes in all_boxes), default=0) <= 2
+    return [replace(boxes, size=SHARES) if are_shares else boxes for boxes in all_boxes]
 
 
 Row = tuple[tuple[Any, Any, tuple[int, int] | None], str, list, str, float | None]

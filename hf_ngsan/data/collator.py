@@ -70,10 +70,10 @@ class CaptionCollator:
         chosen = self.choose_captions(rows, captions)
         batch = self.processor(
             **(visual_arguments(rows) if self.with_images else {}),
-            captions=chosen and [pick(texts, places) for texts, places in zip(captions, chosen, strict=True)],
+            captions=chosen and [values_at(texts, places) for texts, places in zip(captions, chosen, strict=True)],
         )
         if chosen and all(row.get("caption_weights") is not None for row in rows):
-            weights = [pick(row["caption_weights"], places, 0.0) for row, places in zip(rows, chosen, strict=True)]
+            weights = [values_at(row["caption_weights"], places, 0.0) for row, places in zip(rows, chosen, strict=True)]
             batch["caption_weights"] = torch.tensor(weights).flatten()
         if self.max_caption_length is not None and "labels" in batch:
             batch["labels"] = batch["labels"][:, : self.max_caption_length]
@@ -112,16 +112,16 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
     if without:
         images = [row.get("image") for row in rows]
         if any(image is None for image in images):
-            raise DataError(f"The row with image_id {without[0]} has no visual_features, and some row has no image.")
+            raise DataError(f"The row with image_id {without[0]} has no visual_features, and another row has no image.")
         return {"images": images}
     boxes = [row.get("visual_boxes") for row in rows]
     has_boxes = [box is not None and np.ndim(box) > 0 for box in boxes]  # datasets with Array2D read None as NaN
     if any(has_boxes) and not all(has_boxes):
         missing = rows[has_boxes.index(False)].get("image_id")
-        raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch do.")
+        raise DataError(f"The row with image_id {missing} has no visual_boxes, but other rows of the batch have them.")
     features = [np.asarray(row["visual_features"]) for row in rows]
     return {"visual_features": features, "visual_boxes": list(map(np.asarray, boxes)) if all(has_boxes) else None}
 
 
-def pick(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:
+def values_at(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:
     return [missing if place is None else values[place] for place in places]

@@ -186,7 +186,7 @@ def check_row_of_dataset(row: Mapping[str, Any], index: int, name: str, feature_
     if not isinstance(row["image_id"], int) or isinstance(row["image_id"], bool):
         raise DataError(f"{name}, row {index}: image_id is {row['image_id']!r}; it must be an integer.")
     if "visual_boxes" in row and is_missing(row["visual_boxes"]):
-        raise DataError(f"{where}: visual_boxes is missing, but other rows have boxes; give boxes to all or none.")
+        raise DataError(f"{where}: visual_boxes is missing, but other rows have boxes; give boxes to all rows or none.")
     return check_row(row, where=where, feature_size=feature_size)
 
 

@@ -25,7 +25,7 @@ from .errors import DataError, note_of_left_out
 from .formats import open_sources
 from .formats.layouts import Entry, FeatureSource
 from .formats.rows import FORMAT, ConversionPlan, LeftOutError, RowMaker
-from .question_answering import COLUMNS, columns_of, is_answers, is_questions, read_questions
+from .question_answering import COLUMNS, is_answers, is_questions, read_questions, used_columns
 
 METADATA = "conversion.json"
 
@@ -44,7 +44,7 @@ class ConversionFolder(ShardFolder):
 
 class ConversionResult(NamedTuple):
     """Result of a conversion: number of rows in the folder, number of new rows (others come from an interrupted run),
-    feature dimension D, minimal and maximal number of regions per image, `{"image_id", "file_name", "reason"}` of
+    feature dimension D, minimum and maximum number of regions per image, `{"image_id", "file_name", "reason"}` of
     skipped records, and sentences about assumptions."""
 
     num_rows: int
@@ -94,7 +94,7 @@ def convert_features(
         has_split=bool(split) or annotations.has_split,
     )
     folder = ConversionFolder(temporary_path(output))
-    lock = FolderLock(folder.path, DataError(f"Another conversion is writing {output}; wait or choose another folder."))
+    lock = FolderLock(folder.path, DataError(f"Another conversion is writing {output}; wait for its end."))
     lock.acquire(seconds=0)
     try:
         maker = RowMaker(sources, plan, annotations, boxes, grid_size, split)
@@ -278,7 +278,7 @@ def convert_annotations(
     if not rows:
         reason = skipped[0]["reason"] if skipped else "it is empty."
         raise DataError(f"{paths[0]} has no usable record; {reason}")
-    features = columns_of(rows, columns)
+    features = used_columns(rows, columns)
     table = Dataset.from_dict({name: [row.get(name) for row in rows] for name in features}, features=features)
 
     def write(folder: Path) -> None:

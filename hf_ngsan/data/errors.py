@@ -32,4 +32,4 @@ def naming_damage(where: str) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:  # libraries raise many types
-        raise DataError(f"{where} cannot be read ({reason_of(error)[:200]}); get it again or leave it out.") from error
+        raise DataError(f"{where} cannot be read ({reason_of(error)[:200]}); replace it or leave it out.") from error

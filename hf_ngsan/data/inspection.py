@@ -17,7 +17,7 @@ from .formats import open_sources, recognise, some_files
 from .formats.rows import ConversionPlan, RowMaker
 from .images import VIDEO_SUFFIXES
 from .images.files import MEDIA, with_own_media
-from .images.loading import load_images, load_videos
+from .images.loading import load_image_dataset, load_videos
 from .images.sources import column_of_splits, holds_images, is_saved, open_saved, open_source, read_folder
 from .question_answering import is_answers, is_questions, read_file
 from .readers import MIN_ROWS, VALIDATION, find_split
@@ -134,7 +134,7 @@ def inspect_images(path: Path, read_video: Callable[[str], Any] | None = None) -
     with warnings.catch_warnings(record=True) as left_out:
         warnings.simplefilter("always")
         parts = open_source(source, None) if read_video is None else read_folder(path, VIDEO_SUFFIXES)
-        load = load_images if read_video is None else load_videos
+        load = load_image_dataset if read_video is None else load_videos
         names = dict.fromkeys(column_of_splits(parts, source) or parts)
         splits = {split: load(source, split) for split in names}
     findings.notes += dict.fromkeys(str(warning.message) for warning in left_out)

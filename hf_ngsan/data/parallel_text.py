@@ -36,14 +36,14 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
     name, folder = f"{place}, split {split}", Path(place)
     if folder.is_dir() and any(file.suffix[1:] in (source, target) for file in folder.iterdir()):
         files = find_files(folder, split, f"*.{source}", f"*.{target}")
-        return prepare("parallel", 1, split, files, lambda: pairs_of(files, name))
+        return prepare("parallel", 1, split, files, lambda: sentence_pairs(files, name))
     dataset, numbers = open_split(place, split)
     flat = dataset.flatten()
     candidates = ([f"{prefix}{language}" for language in (source, target)] for prefix in ("", "translation."))
     texts = {name for name, kind in flat.features.items() if isinstance(kind, Value)}
     names = next((names for names in candidates if {*names} <= texts), None)
     if names is None:
-        raise DataError(f"{place} has no columns {source!r} and {target!r} or translation: {flat.column_names}.")
+        raise DataError(f"{place} needs columns {source!r} and {target!r}, or translation; it has {flat.column_names}.")
     columns = flat.select_columns(names).rename_columns(dict(zip(names, SIDES, strict=True))).with_format(None)
     columns = columns if numbers is None else columns.select(numbers)
     sides = [[text or "" for text in columns[side]] for side in SIDES]
@@ -51,10 +51,10 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
     return prepare("parallel", 1, split, parts, lambda: without_empty(list(zip(*sides, strict=True)), name))
 
 
-def pairs_of(files: Sequence[Path], name: str) -> Rows:
+def sentence_pairs(files: Sequence[Path], name: str) -> Rows:
     first, second = (list(lines_of(file)) for file in files)
     if len(first) != len(second):
-        raise DataError(f"{files[0]} has {len(first)} lines, and {files[1]} {len(second)}; make them parallel.")
+        raise DataError(f"{files[0]} has {len(first)} lines, but {files[1]} has {len(second)}; make them parallel.")
     return without_empty(list(zip(first, second, strict=True)), name)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Value
 
-from .annotations import CAPTIONS_OF_VATEX, listing, parse_records, read_video, vatex_records
+from .annotations import CAPTIONS_OF_VATEX, listing, parse_records, read_video_captions, vatex_records
 from .coco_files import Record, in_order, known_id, read_json, records_by_id, records_of
 from .contract import ROUNDING, caption_features, check_features, clamp_boxes, widening_note
 from .errors import DataError, naming_damage
@@ -120,17 +120,17 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
     """Loads one split of VATEX: videos with features `VIDEO.npy` (1, T, D) and captions in English, or in Chinese with
     spaces between characters. Videos without features are left out, with a warning."""
     if language not in CAPTIONS_OF_VATEX:
-        raise DataError(f"vatex:{directory} has no language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}.")
+        raise DataError(f"vatex:{directory} has no language {language!r}; available: {', '.join(CAPTIONS_OF_VATEX)}.")
     folder = Path(directory)
     pattern = f"*{NAMES_IN_FILES.get(split, split)}*.json"
     own_files = OwnFiles(folder)
     files = [Path(own_files.find(name, str(folder))) for name in sorted(glob(pattern, root_dir=folder))]
     if len(files) != 1:
         listed = ", ".join(file.name for file in files or sorted(folder.glob("*.json"))) or "none"
-        raise DataError(f"{folder} must have one caption file {pattern} for the split {split!r}; there are {listed}.")
+        raise DataError(f"{folder} must have one caption file {pattern} for the split {split!r}; available: {listed}.")
     [captions] = files
     records = vatex_records(read_json(captions), captions)
-    read = partial(read_video, language=language)
+    read = partial(read_video_captions, language=language)
     videos = {video.name: video.captions for _, video in parse_records(records, read, attrgetter("key"), None)}
     source = FEATURE_FORMATS["vatex"].open(folder)
     states = [(file, (folder / file).stat()) for name, file in sorted(source.names) if name in videos]

@@ -70,7 +70,7 @@ def find_question_files(directory: Path, split: str) -> list[Path]:
     if len(questions) != 1 or len(answers) > 1:
         listed = ", ".join(file.name for files in known for file in files) or "none"
         needed = f"one file *_{name}_questions.json for the split {split!r}, and at most one of annotations"
-        raise DataError(f"{directory} must have {needed}; there are {listed}.")
+        raise DataError(f"{directory} must have {needed}; available: {listed}.")
     return [Path(own_files.find(file.name, str(directory))) for file in questions + answers]
 
 
@@ -80,13 +80,13 @@ def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
     if skipped:
         places = listing([entry["file_name"].rpartition(", ")[2] for entry in skipped])
         reason = skipped[0]["reason"].rstrip(".")
-        lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first, {reason}"
+        lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first: {reason}"
         notes = [note_of_left_out(lack, skip_errors, "skip_errors=true")]
-    columns = columns_of(rows, COLUMNS)
+    columns = used_columns(rows, COLUMNS)
     return Rows(columns, ({name: row.get(name) for name in columns} for row in rows), len(rows), notes)
 
 
-def columns_of(rows: Sequence[dict], columns: dict[str, Any]) -> Features:
+def used_columns(rows: Sequence[dict], columns: dict[str, Any]) -> Features:
     """Returns the columns in which at least one row has a value."""
     return Features({name: kind for name, kind in columns.items() if any(row.get(name) is not None for row in rows)})
 
@@ -171,7 +171,7 @@ def read_question(record: Record) -> dict:
 def read_answers(record: Record) -> dict:
     answers = record.records("answers")
     if len(answers) != NUM_ANSWERS:
-        raise DataError(f"{record.where}: there are {len(answers)} answers; each question has {NUM_ANSWERS}.")
+        raise DataError(f"{record.where}: there are {len(answers)} answers; each question needs {NUM_ANSWERS}.")
     return {
         "answers": [answer.string("answer") for answer in answers],
         "multiple_choice_answer": record.string("multiple_choice_answer"),
@@ -210,7 +210,7 @@ def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
             if (directory / name / f"{name}.json").is_file():
                 return Path(OwnFiles(directory).find(f"{name}/{name}.json", str(directory))), sign, part
     known = ", ".join(sorted(file.parent.name for file in directory.glob("*/*.json") if file.stem == file.parent.name))
-    raise DataError(f"{directory} has no split {split!r}; there are {known or 'none, such as dev/dev.json'}.")
+    raise DataError(f"{directory} has no split {split!r}; available: {known or 'none, such as dev/dev.json'}.")
 
 
 def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool, regions: bool, images: bool) -> Rows:
@@ -239,7 +239,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
                 boxes = record.fields["structured_rep"]
                 if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in ("true", "false"):
                     raise DataError(f"{record.where}: identifier, label or structured_rep is not valid for NLVR.")
-                features, places, names = regions_of(boxes) if regions else BLANK_REGION
+                features, places, names = item_regions(boxes) if regions else BLANK_REGION
             number = int(match[1]) * 1000 + int(match[2])
             row = {"question_id": number, "image_id": number, "question": record.string("sentence")}
             row["answers"] = [record.fields["label"]]
@@ -254,7 +254,7 @@ def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool
     return Rows(Features(columns), rows(), len(records))
 
 
-def regions_of(boxes: list[list[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def item_regions(boxes: list[list[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Returns features, boxes and names of the items in three boxes and of the boxes around them."""
     items = [(item, box) for box, items in enumerate(boxes) for item in items]
     features = np.zeros((len(items) + NUM_BOXES, len(KINDS) + len(COLOURS) + len(SIZES)), dtype=np.float32)

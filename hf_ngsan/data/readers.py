@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 VALIDATION = "validation"  # the split that is held out if a dataset lacks it
 OTHER_NAMES = ("val", "valid", "dev")  # other names of this split
-MIN_ROWS = 4  # minimal rows for holding some out
+MIN_ROWS = 4  # minimum rows for holding some out
 
 
 class ExtraScores(Protocol):
-    """Caption scores for a specific kind of dataset: their `names` in the order of reports, and the maximal number of
+    """Caption scores for a specific kind of dataset: their `names` in the order of reports, and the maximum number of
     new tokens in a result of `complete`."""
 
     names: Sequence[str]
@@ -93,7 +93,7 @@ def find_reader(spec: str) -> Reader:
     name = str(spec).partition(":")[0]
     if name not in READERS:
         is_place = ":" not in spec and ("/" in spec or os.path.exists(spec))
-        meant = f"images:{spec}, if it is a folder or a dataset of the Hub, or " if is_place else ""
+        meant = f"images:{spec}, if it is a folder or a dataset on the Hub, or " if is_place else ""
         usages = ", ".join(reader.usage for reader in READERS.values())
         listed = f"; write {meant}one of {usages}."
         raise DataError(f"Unknown dataset {spec!r}{listed if meant else did_you_mean(name, READERS, listed)}")
@@ -141,7 +141,7 @@ def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
         key, _, value = (piece.strip() for piece in part.partition("="))
         kind = reader.keys.get(key)
         if kind is None:
-            raise DataError(f"In the dataset {spec!r}, {key!r} is not a key; there are {', '.join(reader.keys)}.")
+            raise DataError(f"In the dataset {spec!r}, {key!r} is not a key; available: {', '.join(reader.keys)}.")
         if key in values or not value:
             raise DataError(f"In the dataset {spec!r}, {key!r} must be given once, as {key}=VALUE.")
         try:
@@ -190,7 +190,7 @@ def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
     name = find_split(split, known)
     if name is None:
         listed = ", ".join(known) or "none"
-        raise DataError(f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {listed}.")
+        raise DataError(f"{folder} has no split {split!r} ({' and '.join(patterns)}); available: {listed}.")
     return [Path(OwnFiles(folder).find(pattern.replace("*", name), str(folder))) for pattern in patterns]
 
 
@@ -220,7 +220,7 @@ for built_in in (
     Reader(
         name="moving_scenes",
         loader="hf_ngsan.data.moving_scenes:load_moving_scenes",
-        summary="synthetic clips that differ in the order of frames, e.g. `moving_scenes:size=2000,seed=1`",
+        summary="synthetic clips of actions that depend on the order of frames, e.g. `moving_scenes:size=2000,seed=1`",
         columns=("frames", "captions", "action", "object"),
         keys=dict.fromkeys(("size", "validation", "test", "seed", "num_frames", "image_size"), int),
         extra_scores="hf_ngsan.data.moving_scenes:ACTION_SCORES",
@@ -243,7 +243,7 @@ for built_in in (
     ),
     Reader(
         name="images",
-        loader="hf_ngsan.data.images.loading:load_images",
+        loader="hf_ngsan.data.images.loading:load_image_dataset",
         source="SOURCE",
         usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME][,links=true]",
         summary="images with captions: a folder of Parquet files, WebDataset tar files, image files with"

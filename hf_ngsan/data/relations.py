@@ -54,7 +54,7 @@ def related_rows(rows: Dataset, exchanged: bool) -> Iterator[dict[str, Any]]:
         layouts = [boxes]
         if exchanged:
             moved = np.roll(boxes, 1, axis=0)
-            layouts += [mirrored(boxes), moved, mirrored(moved)]
+            layouts += [mirrored_boxes(boxes), moved, mirrored_boxes(moved)]
         for number, layout in enumerate(layouts):
             statements = statements_of(names, layout)
             chosen = np.random.default_rng(abs(row["image_id"])).permutation(len(statements))[:MAX_STATEMENTS]
@@ -68,7 +68,7 @@ def related_rows(rows: Dataset, exchanged: bool) -> Iterator[dict[str, Any]]:
                 }
 
 
-def mirrored(boxes: np.ndarray) -> np.ndarray:
+def mirrored_boxes(boxes: np.ndarray) -> np.ndarray:
     """Returns boxes `(N, 4)` with left and right exchanged."""
     return np.stack([1 - boxes[:, 2], boxes[:, 1], 1 - boxes[:, 0], boxes[:, 3]], axis=1)
 

@@ -100,14 +100,14 @@ class EpochSampler:
 
 
 class TokenSampler(EpochSampler):
-    """Yields batches of rows of similar length, with a maximal number of tokens including padding.
+    """Yields batches of rows of similar length, with a maximum number of tokens including padding.
 
     Rows are sorted by length (ties randomly) and split into batches; the order of batches is random. The lengths in the
     batches do not depend on the epoch, so every epoch has the same number of batches.
 
     Args:
         lengths: number of tokens of each row.
-        batch_tokens: maximal tokens of a *global* batch: number of rows times the longest row. A longer row is a batch
+        batch_tokens: maximum tokens of a *global* batch: number of rows times the longest row. A longer row is a batch
             of one.
         options: see [`EpochSampler`].
     """

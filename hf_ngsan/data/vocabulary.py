@@ -61,7 +61,7 @@ def build_tokenizer(
         units: `words` (for other languages than English: Unicode words, UAX 29, see [`~hf_ngsan.languages.segment`]),
             `characters` (grapheme clusters and spaces), or `subwords` (byte-pair encoding, Sennrich et al. 2016).
         language: a code such as `en`, `de` or `zh`. It determines lower case and the words for metrics, for all units.
-        vocab_size: maximal number of subwords and special tokens.
+        vocab_size: maximum number of subwords and special tokens.
 
     Returns:
         `transformers.PreTrainedTokenizerFast`; its `init_kwargs` have the `language`, except English, and the `units`,
@@ -205,7 +205,7 @@ def build_subword_tokenizer(
 
     Args:
         sentences: strings of all languages, of the training split only.
-        vocab_size: maximal number of subwords and special tokens, at least `MIN_SUBWORDS`.
+        vocab_size: maximum number of subwords and special tokens, at least `MIN_SUBWORDS`.
         max_length: the tokenizer's `model_max_length`, in tokens.
     """
     backend = Tokenizer(models.BPE())

@@ -143,11 +143,11 @@ def two_scenes(captioners: Mapping[str, Captioner], rows: Sequence[Row]) -> dict
     before, after = describe(captioners, row), describe(captioners, {**row, "visual_boxes": swap.boxes})
     places = zip(row["objects"], np.asarray(row["visual_boxes"], np.float32), swap.boxes, strict=True)
     moved = [name for name, box, other in places if (box != other).any()]
-    print(f"A scene, and again with the {' and the '.join(moved)} exchanged; true relations:")
+    print(f"Correct relations in a scene, before and after the {' and the '.join(moved)} change places:")
     for name in captioners:
         right = [[sentence.answers[name].is_true for sentence in scene.sentences] for scene in (before, after)]
-        counts = [f"{of_scene.count(True)} of {len(of_scene)}" for of_scene in right]
-        print(f"  {name:14} {counts[0]}   after the exchange {counts[1]}")
+        counts = [f"{scene_results.count(True)} of {len(scene_results)}" for scene_results in right]
+        print(f"  {name:14} {counts[0]}, then {counts[1]}")
     return {"before": before, "after": after, "moved": moved}
 
 
@@ -207,7 +207,7 @@ def relation_accuracy(captioners: Mapping[str, Captioner], rows: Dataset) -> dic
     prompts = [[prompt.text for prompt in relation_prompts(row)] for row in references]
     asked = rows.select([number for number, texts in enumerate(prompts) for _ in texts])
     prefixes = [text for texts in prompts for text in texts]
-    print(f"Right relations on {len(rows)} scenes, chance {CHANCE:.0%}:")
+    print(f"Correct relations on {len(rows)} scenes (chance is {CHANCE:.0%}):")
     accuracy = {}
     for name, (model, processor) in captioners.items():
         finished = iter(generate_captions(model, processor, asked, prefixes=prefixes, **COMPLETION))
@@ -244,7 +244,7 @@ def captions_of_photographs(files: Sequence[Path]) -> list[dict[str, Any]]:
     for photograph in photographs:
         unlike = ", unlike the training photographs" if photograph["unlike_training"] else ""
         caption, confidence = photograph["generated_text"], photograph["confidence"]
-        print(f"  {photograph['name']}: {caption} ({confidence:.0%} sure{unlike})")
+        print(f"  {photograph['name']}: {caption} (confidence {confidence:.0%}{unlike})")
     return photographs
 
 
@@ -259,12 +259,12 @@ def searched(images: Mapping[str, Image.Image], queries: Sequence[str], top_k: i
     similarities = embed_texts(model, processor, queries) @ embed_images(model, processor, rows).T
     names, searches = list(images), []
     print(f"Searches among {len(images)} images:")
-    for query, of_images in zip(queries, similarities, strict=True):
-        nearest = np.argsort(-of_images, kind="stable")[:top_k]
-        hits = [(names[place], images[names[place]], float(of_images[place])) for place in nearest]
+    for query, query_similarities in zip(queries, similarities, strict=True):
+        nearest = np.argsort(-query_similarities, kind="stable")[:top_k]
+        hits = [(names[place], images[names[place]], float(query_similarities[place])) for place in nearest]
         name, _, best = hits[0]
         fits = best >= search_calibration().min_similarity
-        print(f"  {query}: " + (f"{name} ({best:.2f})" if fits else f"nothing is near enough; {name} has {best:.2f}"))
+        print(f"  {query}: " + (f"{name} ({best:.2f})" if fits else f"no match; most similar: {name} ({best:.2f})"))
         searches.append({"query": query, "fits": fits, "hits": hits})
     return searches
 

@@ -1,6 +1,8 @@
 from .captioner import Captioner as Captioner
+from .captioner import ExportedCaptioner as ExportedCaptioner
 from .folder import MAX_DIFFERENCE as MAX_DIFFERENCE
 from .folder import compare as compare
+from .folder import compare_exported as compare_exported
 from .folder import write_exported_captioner as write_exported_captioner
 from .folder import write_exported_dual_encoder as write_exported_dual_encoder
 from .graphs import UnexportableError as UnexportableError

@@ -7,8 +7,8 @@ python captioner.py photo.jpg another.png --num-beams 3
 ```
 
 ```python
-from captioner import Captioner
-captioner = Captioner("folder of the exported files")
+from captioner import ExportedCaptioner
+captioner = ExportedCaptioner("folder of the exported files")
 captioner.caption(images=["photo.jpg", "another.png"], num_beams=3)
 captioner.caption(visual_features=[...], visual_boxes=[...])     # captioner of features
 ```
@@ -40,8 +40,8 @@ class Encoded(NamedTuple):
     cache: dict[str, np.ndarray]  # initial cache, before the first word
 
 
-class Captioner:
-    """An exported captioner in a folder (by default, that of this file); `opens` opens its graphs."""
+class ExportedCaptioner:
+    """Captions images with an exported captioner; `folder` is that of this file by default, `opens` opens a graph."""
 
     def __init__(
         self,
@@ -115,11 +115,11 @@ class Captioner:
 
     def log_probabilities(self, encoded: Encoded, ids: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities `(B, length, vocab_size)` of the token after each of `ids` `(B, length)`."""
-        (visual, cache), of_steps = encoded, []
+        (visual, cache), step_scores = encoded, []
         for tokens in ids.T:
             scores, cache = self.step(tokens[:, None], visual, cache)
-            of_steps.append(scores[:, 0])
-        return np.stack(of_steps, axis=1)
+            step_scores.append(scores[:, 0])
+        return np.stack(step_scores, axis=1)
 
     def greedy(self, longest: int, visual: Mapping[str, np.ndarray], cache: dict[str, np.ndarray]) -> np.ndarray:
         """Decodes greedily."""
@@ -160,12 +160,12 @@ class Captioner:
             totals = running_scores[:, :, None] + following
             best_totals, places = largest(totals.reshape(num_images, -1), kept)
             origins, words = np.divmod(places, totals.shape[-1])
-            candidates = take(running, origins)
+            candidates = take_captions(running, origins)
             candidates[:, :, length] = words
             ended = is_one_of(words, [] if compete else ends) | (length == longest)
 
             running_scores, order = largest(best_totals + NEVER * ended.astype(np.float32), beams)
-            running, origins = take(candidates, order), take(origins, order)
+            running, origins = take_captions(candidates, order), take_captions(origins, order)
 
             new = ended & (np.arange(kept) < beams)
             final = best_totals / np.float32(length**penalty)
@@ -173,7 +173,10 @@ class Captioner:
             final += NEVER * (full | ~open_images | ~new).astype(np.float32)
             merged = np.concatenate([finished, candidates], axis=1)
             scores, order = largest(np.concatenate([scores, final], axis=1), beams)
-            finished, is_finished = take(merged, order), take(np.concatenate([is_finished, new], axis=1), order)
+            finished, is_finished = (
+                take_captions(merged, order),
+                take_captions(np.concatenate([is_finished, new], axis=1), order),
+            )
 
             hoped = longest if stop_early == "never" and penalty > 0 else length
             best = running_scores[:, :1] / np.float32(hoped**penalty)
@@ -181,7 +184,7 @@ class Captioner:
             open_images &= (best > worst).any(-1, keepdims=True)
             if not open_images.any() or (is_finished.all() and stop_early is True) or ended.all():
                 break
-            cache = {name: take(array, origins) for name, array in cache.items()}
+            cache = {name: take_captions(array, origins) for name, array in cache.items()}
         return finished[:, 0]
 
 
@@ -251,7 +254,7 @@ def is_one_of(ids: np.ndarray, few: Sequence[int]) -> np.ndarray:
     return (ids[..., None] == np.asarray(few, dtype=ids.dtype)).any(-1)
 
 
-def take(array: np.ndarray, order: np.ndarray) -> np.ndarray:
+def take_captions(array: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Selects captions `(B, K, ...)` by the indices `order` `(B, K)` among those of each image `(B, C, ...)`."""
     return array[np.arange(len(array))[:, None], order]
 
@@ -285,16 +288,19 @@ def pixels_of(image: Any, settings: Mapping[str, Any]) -> np.ndarray:
     return normalized
 
 
+Captioner = ExportedCaptioner  # its former name, kept for a release
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print a caption for each image, after its name and a tab.")
     files = "image files; for a captioner of features, .npz files with visual_features, visual_boxes"
     parser.add_argument("images", nargs="+", help=files)
     parser.add_argument("--num-beams", type=int, help="number of beams (default: the model's)")
-    parser.add_argument("--max-new-tokens", type=int, help="maximal tokens of a caption (default: the model's)")
+    parser.add_argument("--max-new-tokens", type=int, help="maximum tokens of a caption (default: the model's)")
     parser.add_argument("--num-threads", type=int, help="CPU threads (default: ONNX Runtime's choice)")
     parser.add_argument("--batch-size", type=int, default=16, help="batch size (%(default)s)")
     options = parser.parse_args()
-    captioner = Captioner(num_threads=options.num_threads)
+    captioner = ExportedCaptioner(num_threads=options.num_threads)
     for start in range(0, len(options.images), options.batch_size):
         names = options.images[start : start + options.batch_size]
         if "pixel_values" in captioner.inputs:

@@ -23,7 +23,7 @@ from ..io.files import write_text_atomically
 from ..io.packaged import WEIGHTS_FROM, complete_sources, write_licence
 from ..models.captioning import CaptioningForConditionalGeneration
 from . import captioner as reader
-from .captioner import Captioner, pixels_of
+from .captioner import ExportedCaptioner, pixels_of
 from .graphs import UnexportableError, decode, decoder_inputs, encode, encoder_inputs, write_graph
 
 SEARCHED = (
@@ -33,9 +33,9 @@ SEARCHED = (
 """Settings of `generate()` that exported captioners support."""
 WITHOUT_EFFECT = ("_", "cache_", "output_", "return_", "transformers_version", "use_cache")
 """Prefixes of names of settings that do not affect captions."""
-MAX_DIFFERENCE = 1e-3  # maximal difference of log-probabilities
-TOLERANCE = 1e-4  # maximal difference of embeddings
-MAX_LENGTH = 4096  # maximal tokens of a text
+MAX_DIFFERENCE = 1e-3  # maximum difference of log-probabilities
+TOLERANCE = 1e-4  # maximum difference of embeddings
+MAX_LENGTH = 4096  # maximum tokens of a text
 MAX_FIXED_LENGTH = 64  # the same if every text is padded to the maximum
 TEXTS = ("a photograph of a dog", "two")
 MORE_TEXTS = ("a", "a man and a woman are standing in front of a building", "it")
@@ -132,23 +132,29 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
     }
     if vision.kind == "grid" and settings["height"] and settings["width"]:
         picture = pictures(1)[0]
-        wanted, pixels = image_processor(picture, return_tensors="np")["pixel_values"][0], pixels_of(picture, settings)
-        if wanted.shape == pixels.shape and np.allclose(pixels, wanted, atol=1e-5):
+        pixels = pixels_of(picture, settings)
+        expected = image_processor(picture, return_tensors="np")["pixel_values"][0]
+        if expected.shape == pixels.shape and np.allclose(pixels, expected, atol=1e-5):
             return settings
     raise UnexportableError(
-        f"Exported captioners need a grid of an image that is resized to a fixed size and normalized. This one has "
-        f"{vision.kind}, or its image processor has more steps; change its settings if possible."
+        f"Only captioners of the grid of an image that is resized to a fixed size and normalized can be exported. This "
+        f"one reads {vision.kind}, or its image processor has other steps; change its settings if possible."
     )
 
 
 @torch.inference_mode()
-def compare(
-    model: Any, processor: Any, exported: Captioner, rows: Dataset, beams: Sequence[int] = (1, 3), batch_size: int = 16
+def compare_exported(
+    model: Any,
+    processor: Any,
+    exported: ExportedCaptioner,
+    rows: Dataset,
+    beams: Sequence[int] = (1, 3),
+    batch_size: int = 16,
 ) -> tuple[dict[int, int], float]:
-    """Captions rows of the feature contract with a captioner on the CPU and with its export, and compares them.
+    """Compares the captions of a captioner on the CPU and of its export, for rows of the feature contract.
 
-    Returns the number of different captions by number of beams, and the largest difference of log-probabilities along
-    the captioner's captions. Rounding causes about 1e-5; more than [`MAX_DIFFERENCE`] means a wrong export.
+    Returns the number of captions that differ, by number of beams, and the largest difference of log-probabilities
+    along the captioner's captions. Rounding causes about 1e-5; more than [`MAX_DIFFERENCE`] means a wrong export.
     """
     others, difference = dict.fromkeys(beams, 0), 0.0
     for start in range(0, len(rows), batch_size):
@@ -159,17 +165,20 @@ def compare(
             captions = exported.words.decode(exported.generate(encoded, num_beams=width))
             others[width] += sum(map(operator.ne, captions, expected))
         output = model.generate(**batch, num_beams=1, return_dict_in_generate=True, output_logits=True)
-        wanted = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
+        model_scores = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
         exported_scores = exported.log_probabilities(encoded, output.sequences[:, :-1].numpy())
-        difference = float(np.maximum(difference, np.abs(exported_scores - wanted).max()))  # propagates NaN
+        difference = float(np.maximum(difference, np.abs(exported_scores - model_scores).max()))  # propagates NaN
     return others, difference
+
+
+compare = compare_exported  # its former name, kept for a release
 
 
 @torch.no_grad()
 def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: Path) -> float:
     """Exports a dual encoder on the CPU as two graphs; returns the largest difference of their embeddings.
 
-    For a recurrent text encoder such as MHSAN's, texts are padded to the maximal length.
+    For a recurrent text encoder such as MHSAN's, texts are padded to the maximum length.
     """
     encoder = dual_encoder_of(model, processor)
     if encoder.image_processor is None:
@@ -200,7 +209,7 @@ def write_image_graph(encoder: DualEncoder, folder: Path) -> None:
 
 @torch.no_grad()
 def write_text_graph(encoder: DualEncoder, folder: Path) -> dict[str, Any]:
-    """Writes the graph of texts; returns the maximal number of tokens, and whether all texts are padded to it."""
+    """Writes the graph of texts; returns the maximum number of tokens, and whether all texts are padded to it."""
     file, method = folder / "text.onnx", "get_text_features"
     if encoder.padding == "longest":
         with suppress(UnexportableError):  # the number of steps may depend on the length

@@ -98,7 +98,7 @@ def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | Non
         return {"pixel_values": torch.zeros(IMAGES, 3, *image_size)}
     grid = getattr(config, "grid_size", None)
     if grid is None and getattr(config, "grid_position_embedding", False):
-        raise UnexportableError("This RSTNet accepts grids of any size; set grid_size in its configuration.")
+        raise UnexportableError("An RSTNet for grids of any size cannot be exported; set grid_size in its config.")
     shape = (IMAGES, REGIONS if grid is None else grid[0] * grid[1])
     inputs = {"visual_features": torch.zeros(*shape, config.visual_feature_size)}
     if config.reads_boxes:

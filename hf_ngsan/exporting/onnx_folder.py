@@ -2,7 +2,7 @@
 
 ```
 made_from.json                               checksums of the source files and of the graphs
-encoder.onnx, decoder.onnx, captioner.json   captioner, for [`~captioner.Captioner`] and [`VisionGraph`]
+encoder.onnx, decoder.onnx, captioner.json   captioner, for [`~captioner.ExportedCaptioner`] and [`VisionGraph`]
 text.onnx, image.onnx, text.json             dual encoder, for [`TextGraph`] and [`ImageGraph`]
 weights.json                                 packaged models only
 ```
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..io.files import read_json_or_none, sha256, write_text_atomically
-from .captioner import SETTINGS, Captioner, Graph, load_graph, pixels_of
+from .captioner import SETTINGS, ExportedCaptioner, Graph, load_graph, pixels_of
 
 FOLDER, MADE_FROM = "onnx", "made_from.json"
 TEXT, IMAGE, TEXT_SETTINGS = "text.onnx", "image.onnx", "text.json"
@@ -125,9 +125,9 @@ def open_tower(folder: Path, name: str) -> Callable[[Mapping[str, Any]], np.ndar
     return embed
 
 
-def open_captioner(name: str) -> Captioner | None:
+def open_captioner(name: str) -> ExportedCaptioner | None:
     """Returns the graphs in a captioner's folder; None unless there are current graphs that can be run."""
-    return open_beside(name, CAPTIONER_GRAPHS, lambda folder: Captioner(folder / FOLDER, opens=open_graph))
+    return open_beside(name, CAPTIONER_GRAPHS, lambda folder: ExportedCaptioner(folder / FOLDER, opens=open_graph))
 
 
 def open_text_graph(name: str) -> TextGraph | None:
@@ -167,7 +167,7 @@ def is_current(folder: Path, graphs: Iterable[str] = ()) -> bool:
     recorded = read_json_or_none(folder / FOLDER / MADE_FROM)
     if not isinstance(recorded, dict) or not {f"{FOLDER}/{graph}" for graph in graphs} <= recorded.keys():
         return False
-    return set(sources_of(folder)) <= recorded.keys() and all(
+    return set(source_files(folder)) <= recorded.keys() and all(
         place_of(folder, name).is_file() and checksum_of(folder, name) == checksum
         for name, checksum in recorded.items()
     )
@@ -182,7 +182,7 @@ def checksum_of(folder: Path, name: str) -> str:
         return hashlib.sha256(str(file.stat().st_size).encode() + stream.read(2**20)).hexdigest()
 
 
-def sources_of(folder: Path) -> list[str]:
+def source_files(folder: Path) -> list[str]:
     return sorted(file.name for pattern in SOURCES for file in folder.glob(pattern))
 
 
@@ -201,7 +201,7 @@ def place_of(folder: Path, name: str) -> Path:
 
 def record_sources(folder: Path, graphs: Path, elsewhere: Iterable[str] = ()) -> None:
     """Records that graphs were made from the current files of a model."""
-    sums = {name: checksum_of(folder, name) for name in [*sources_of(folder), *elsewhere]}
+    sums = {name: checksum_of(folder, name) for name in [*source_files(folder), *elsewhere]}
     sums |= {f"{FOLDER}/{name}": sha256(graphs / name) for name in FILES if (graphs / name).is_file()}
     write_text_atomically(graphs / MADE_FROM, json.dumps(sums, indent=1) + "\n")
 
@@ -254,13 +254,13 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, recorded: Mapp
     model_type, tokenizer = model.config.model_type, processor.tokenizer
     if model_type not in own_model_types() or model.config.vision_config is None:
         raise UnexportableError(
-            f"A {model_type} model without a vision encoder in its folder needs --output for its graphs."
+            f"This {model_type} model has no vision encoder; give a folder for its graphs with --output."
         )
     vision = model.config.vision_config
     if not vision.save_frozen_weights and not is_packaged(vision.pretrained):
         raise UnexportableError(f"Weights of the vision encoder are not in this folder but in {vision.pretrained}.")
     if not isinstance(recorded, str) and word_settings(tokenizer)["vocabulary"] is None:
-        raise UnexportableError("Its vocabulary has subwords; give another folder with --output.")
+        raise UnexportableError("Its vocabulary has subwords; give a folder for the graphs with --output.")
 
     def write(target: Path) -> None:
         if not isinstance(recorded, str):

@@ -20,7 +20,7 @@ from ..io.files import FileStamp, check_place, write_text_atomically
 from ..io.folders import FolderLock, is_empty
 from ..io.processes import default_images_per_shard, extraction_accelerator, on_main_process
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
-from ..loading.provenance import described, installed_versions, provenance_difference, vision_provenance
+from ..loading.provenance import installed_versions, provenance_difference, stored_provenance, vision_provenance
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
 METADATA = "extraction.json"  # the provenance of the features
@@ -28,7 +28,7 @@ PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 
 
 class ExtractionResult(NamedTuple):
-    """Result of an extraction; it is the same in every process."""
+    """The result of an extraction, the same in every process."""
 
     num_rows: int  # rows in the folder
     skipped: list[dict]  # `{"image_id", "file_name", "reason"}` of unreadable images
@@ -121,14 +121,14 @@ def extract_features(
     images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
     folder, begin = FeatureFolder(output), time.perf_counter()
-    lock = FolderLock(folder.path, ExtractionError(f"Another extraction is writing {folder.path}; wait for it."))
+    lock = FolderLock(folder.path, ExtractionError(f"Another extraction is writing {folder.path}; wait for its end."))
     if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
         raise ExtractionError(f"{name}: boxes of a file or a detector need a vision encoder of kind boxes.")
     if change is not None and model.config.kind == "boxes":
         raise ExtractionError("Images with boxes cannot be changed: their boxes would not be changed.")
 
     def plan() -> tuple[dict, list[Chunk], int]:
-        check_output_folder(folder.path)
+        check_extraction_folder(folder.path)
         lock.acquire()
         description = {
             "format": 1,
@@ -246,7 +246,7 @@ class Extraction:
         present = rows_by_image_id(self.folder, records) if unread else {}
         skipped = [entry for image_id, entry in unread.items() if image_id not in present]
         written = [shard_name(chunk.generation, chunk.number) for chunk in chunks if not chunk.is_retry]
-        return self.folder.make_dataset(json.dumps(described(self.description)), skipped, written), skipped
+        return self.folder.make_dataset(json.dumps(stored_provenance(self.description)), skipped, written), skipped
 
 
 def column_names(kind: str, images: ImageList, split: str | None) -> list[str]:
@@ -266,7 +266,7 @@ def encoded(model: Any, inputs: Mapping[str, Any], dtype: str, names: Sequence[s
     """Encodes images; returns for each of them `visual_features` `(N, D)` in a dtype, float32 `visual_boxes` `(N, 4)`
     (except for frames) and, for detected regions, their class names `objects` and their `object_scores`.
     """
-    outputs = model(**inputs) if isinstance(model, VisionGraph) else outputs_of(model, inputs)
+    outputs = model(**inputs) if isinstance(model, VisionGraph) else vision_outputs(model, inputs)
     mask = outputs.pop("attention_mask").astype(bool)
     rows = []
     for place, name in enumerate(names):
@@ -283,7 +283,7 @@ def encoded(model: Any, inputs: Mapping[str, Any], dtype: str, names: Sequence[s
     return rows
 
 
-def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
+def vision_outputs(model: Any, inputs: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
     """Returns the outputs of a vision encoder as arrays, floats in single precision."""
     import torch
 
@@ -294,7 +294,7 @@ def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, numpy.ndarray
     return {name: (array.float() if array.is_floating_point() else array).numpy() for name, array in arrays.items()}
 
 
-def check_output_folder(folder: Path) -> None:
+def check_extraction_folder(folder: Path) -> None:
     """Raises an ExtractionError or OSError unless a folder is new or an extraction, and can be written."""
     if not is_empty(folder) and not (folder / METADATA).is_file():
         raise ExtractionError(f"The output {folder} is a file, or has files of another kind; choose another.")
@@ -308,7 +308,7 @@ def plan_in_folder(
     description = begin_folder(folder, description)
     records = folder.records(with_images=True)
     rows = rows_by_image_id(folder, records)
-    refuse_other_images(images, split, records, rows)
+    refuse_changed_images(images, split, records, rows)
     chunks = plan_chunks(images, split, records, rows, description["images_per_shard"], batch_size)
     return description, chunks, len(rows)
 
@@ -323,7 +323,7 @@ def begin_folder(folder: FeatureFolder, description: dict) -> dict:
                 difference = f"another {key} ({description.get(key)}, not {recorded.get(key)})"
         if difference is not None:
             new = f"new ones of {description['backbone']} would have {difference}"
-            raise ExtractionError(f"{folder.path} has features of {recorded['backbone']}; {new}; choose another place.")
+            raise ExtractionError(f"{folder.path} has features of {recorded['backbone']}; {new}; choose another one.")
         description = recorded
     else:
         folder.remove_metadata()
@@ -338,12 +338,12 @@ def rows_by_image_id(folder: FeatureFolder, records: Iterable[ShardRecord]) -> d
     for record in records:
         if record.num_rows:
             shard = Dataset.from_file(str(folder.path / record.file))
-            wanted = [name for name in ("image_id", "file_name", "split", "captions") if name in shard.column_names]
-            rows |= {row.pop("image_id"): row for row in shard.select_columns(wanted).to_list()}
+            columns = [name for name in ("image_id", "file_name", "split", "captions") if name in shard.column_names]
+            rows |= {row.pop("image_id"): row for row in shard.select_columns(columns).to_list()}
     return rows
 
 
-def refuse_other_images(
+def refuse_changed_images(
     images: ImageList, split: str | None, records: Iterable[ShardRecord], rows: Mapping[int, Mapping]
 ) -> None:
     """Raises an ExtractionError if rows of a folder have the same ids but other images, or changed ones."""
@@ -353,8 +353,8 @@ def refuse_other_images(
             continue
         row, stamp = rows[image.image_id], stamps.get(str(image.image_id))
         where = f"{images.source}: {image.file_name} (image {image.image_id})"
-        wanted = {"file_name": image.file_name, "split": split, "captions": image.captions and list(image.captions)}
-        for field, value in wanted.items():
+        expected = {"file_name": image.file_name, "split": split, "captions": image.captions and list(image.captions)}
+        for field, value in expected.items():
             if row.get(field) != value:
                 raise ExtractionError(f"{where} has {field} {value!r}, but {row.get(field)!r} in the output folder.")
         boxes = stamps.get(f"boxes {image.image_id}")

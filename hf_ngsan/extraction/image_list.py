@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..data.boxes import ImageBoxes
 
 
-MAX_NAMES = 20  # maximal names of unreadable images in an error
+MAX_NAMES = 20  # maximum names of unreadable images in an error
 SKIP_ERRORS = "Use --skip-errors to leave out images that cannot be read."  # end of the error for an image
 
 
@@ -65,7 +65,7 @@ class ImageList:
         return len(self.images)
 
     @property
-    def of_clips(self) -> bool:
+    def are_clips(self) -> bool:
         """Whether these are video clips instead of images."""
         return self.rows is not None and "image" not in self.rows.column_names
 
@@ -123,7 +123,7 @@ class ImageList:
             return None, Path(os.path.normpath(self.folder / self.images[index].file_name))
         if "frames" in self.rows.column_names:
             return b"", Path()
-        image = self.undecoded[index]["video" if self.of_clips else "image"]
+        image = self.undecoded[index]["video" if self.are_clips else "image"]
         return image["bytes"], Path(image["path"] or "")
 
     @cached_property
@@ -131,7 +131,7 @@ class ImageList:
         from datasets import Image
 
         assert self.rows is not None
-        if self.of_clips:
+        if self.are_clips:
             return self.rows
         return self.rows.select_columns("image").with_format(None).cast_column("image", Image(decode=False))
 
@@ -221,7 +221,7 @@ def check_images(parts: Iterable[Any], spec: str) -> None:
     def check(job: tuple[ImageList, int]) -> None:
         images, place = job
         try:
-            images.read_clip(place, SimpleNamespace(num_frames=1)) if images.of_clips else images.read(place, 1)
+            images.read_clip(place, SimpleNamespace(num_frames=1)) if images.are_clips else images.read(place, 1)
         except (ValueError, OSError) as error:
             faults.append((images.images[place].file_name, sentence(error)))
 
@@ -231,8 +231,8 @@ def check_images(parts: Iterable[Any], spec: str) -> None:
     if faults:
         names = ", ".join(name for name, _ in sorted(faults)[:MAX_NAMES]) + ", …" * (len(faults) > MAX_NAMES)
         raise DataError(
-            f"{len(faults)} of {len(jobs)} images of {spec} cannot be read: {names}. Replace them or leave them out; "
-            f"the first: {min(faults)[1]}"
+            f"{len(faults)} of {len(jobs)} images of {spec} cannot be read: {names}. Replace them or leave them out. "
+            f"The first error: {min(faults)[1]}"
         )
 
 
@@ -264,7 +264,7 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
     for image in images:  # the file is untrusted
         files.find(image.file_name, str(file))
     if folder is None or not folder.is_dir():
-        raise ExtractionError(f"The images of {file} are not in {folder or file.parent}; give their --image-folder.")
+        raise ExtractionError(f"The images of {file} are not in {folder or file.parent}; set --image-folder.")
     listed = tuple(image for image in images if image.captions != ())
     if not listed:
         raise ExtractionError(f"{file} has no images, or none of them has captions.")
@@ -275,7 +275,7 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
 
 @dataclass(frozen=True)
 class ImageChange:
-    """A change of `{"image_id", "image", "captions"}` before extraction, in any order; `description` is JSON."""
+    """Changes `{"image_id", "image", "captions"}` before extraction, for images in any order; `description` is JSON."""
 
     change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     description: Mapping[str, Any]
@@ -327,7 +327,7 @@ def read_picture(
 ) -> tuple[Any, FileStamp | None]:
     """Returns an image, or the list of the frames of a clip, after a change, and the stamp of its file."""
     picture: Any
-    if images.of_clips:
+    if images.are_clips:
         picture, stamp = images.read_clip(position, image_processor)
     else:
         picture, stamp = images.read(position, least_side)
@@ -342,10 +342,10 @@ def preprocess(image_processor: Callable[..., Mapping[str, Any]], pictures: Sequ
     """Returns the inputs of a vision encoder for images, or for clips as lists of frames."""
     if not pictures:
         return {}
-    of_clips = isinstance(pictures[0], list)
-    frames = [frame for clip in pictures for frame in clip] if of_clips else pictures
+    are_clips = isinstance(pictures[0], list)
+    frames = [frame for clip in pictures for frame in clip] if are_clips else pictures
     outputs = image_processor(images=frames, return_tensors="pt")
-    if not of_clips:
+    if not are_clips:
         return dict(outputs)
     from ..models.processing_captioning import pad_clips
 

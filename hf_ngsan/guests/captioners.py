@@ -369,8 +369,8 @@ def image_text_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMix
     def first(kind: type) -> Any:
         return next((part for part in parts if isinstance(part, kind)), None)
 
-    if (whole := first(ProcessorMixin)) is not None:
-        return whole
+    if (processor := first(ProcessorMixin)) is not None:
+        return processor
     return VisionTextDualEncoderProcessor(
         first(BaseImageProcessor) or AutoImageProcessor.from_pretrained(folder, trust_remote_code=False),  # nosec B615
         first(PreTrainedTokenizerBase) or AutoTokenizer.from_pretrained(folder, trust_remote_code=False),  # nosec B615

@@ -24,7 +24,7 @@ from ..models.modeling_vision import cell_boxes
 from ..registry import own_model_types
 
 EXPORTED_SETTINGS = "dual_encoder.json"
-"""File of an exported dual encoder: embedding dimension, maximal tokens of a text, and whether texts are padded."""
+"""File of an exported dual encoder: embedding dimension, maximum tokens of a text, and whether texts are padded."""
 TOWERS = ("image", "text")
 
 
@@ -44,7 +44,7 @@ class DualEncoder:
 
     @property
     def longest_text(self) -> int:
-        """Maximal tokens of the text encoder, including special tokens."""
+        """Maximum tokens of the text encoder, including special tokens."""
         text = self.model.config.get_text_config()
         return min(self.processor.tokenizer.model_max_length, getattr(text, "max_position_embeddings", 2**31))
 

@@ -9,7 +9,7 @@ from .messages import type_and_reason
 
 MAX_INTEGER = 2**32 - 1  # the largest seed of NumPy
 MAX_CAPTION_LENGTH = 4_096
-"""Maximal tokens of a caption or sentence; larger values are mistakes that would cost memory."""
+"""Maximum tokens of a caption or sentence; larger values are mistakes that would cost memory."""
 DEFAULT_CAPTION_LENGTH = 20
 """Default `max_new_tokens` of `generate()` in transformers 5."""
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 logger = logging.getLogger(__name__)
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-MAX_LENGTH = 2_000  # maximal characters of a message, which may quote a long value from a file
+MAX_LENGTH = 2_000  # maximum characters of a message, which may quote a long value from a file
 SECONDS_BETWEEN_LINES = 30.0
 
 

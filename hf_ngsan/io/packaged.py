@@ -113,7 +113,7 @@ def packaged_model(name: str) -> str:
     if now != name:
         say_new_name(name, now)
     if now not in folders:
-        raise ValueError(f"There is no packaged model {name!r}; there are {', '.join(folders)}.")
+        raise ValueError(f"There is no packaged model {name!r}; available: {', '.join(folders)}.")
     return str(folders[now])
 
 
@@ -152,7 +152,7 @@ def own_model_folder(name: str | os.PathLike) -> str:
     """Returns the writable folder of a model; raises a ValueError for packaged models and models of the Hub."""
     folder = find_model_folder(name)
     if not os.path.isdir(folder):
-        raise ValueError(f"{name} is a model of the Hub; give a copy saved with save_pretrained.")
+        raise ValueError(f"{name} is a model on the Hub; give a copy saved with save_pretrained.")
     is_installed = Path(folder).resolve().is_relative_to(PACKAGE.resolve())
     if is_installed or folder_of_packaged(name) != name:
         raise ValueError(
@@ -239,11 +239,11 @@ def check_licence(identifier: str | None, name: str | None) -> None:
     if identifier not in LICENCES_OF_THE_HUB | {None}:
         near = did_you_mean(str(identifier).lower().replace(" ", "-"), LICENCES_OF_THE_HUB)
         raise ValueError(
-            f"The Hub lists no licence {identifier!r}{near} Use other, with a name, for a licence that is not listed "
+            f"The Hub does not list the licence {identifier!r}{near} For another licence, use other and a name "
             "(--license-name, license_name in a card): https://huggingface.co/docs/hub/repositories-licenses."
         )
     if (identifier == "other") != bool(name):
-        raise ValueError("Only the licence other has a name and needs one (--license-name, license_name in a card).")
+        raise ValueError("The licence other needs a name; others have none (--license-name, license_name in a card).")
 
 
 def licence_of(config: Any) -> Source | None:
@@ -331,9 +331,9 @@ def public_name(place: str) -> str:
     for name, folder in packaged_models().items():
         if path.is_dir() and path.samefile(folder):
             return name
-    of_cache = next((part for part in path.parts if part.startswith("models--")), None)
-    if of_cache is not None and path.is_dir():
-        return of_cache.removeprefix("models--").replace("--", "/", 1)
+    cache_name = next((part for part in path.parts if part.startswith("models--")), None)
+    if cache_name is not None and path.is_dir():
+        return cache_name.removeprefix("models--").replace("--", "/", 1)
     return place if HUB_NAME.fullmatch(place) and not path.exists() else ""
 
 

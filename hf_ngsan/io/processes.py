@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MESSAGES = "HF_NGSAN_MESSAGES"  # environment variable: the folder for the errors of the processes
 SECONDS_BETWEEN_LOOKS = 0.2
 MAX_IMAGES_PER_SHARD = 256
-MIN_SHARDS = 64  # minimal shards of a folder with enough images, so that many processes get equal shares
+MIN_SHARDS = 64  # minimum shards of a folder with enough images, so that many processes get equal shares
 SECONDS_TO_END = 2.0  # seconds after one of them has failed
 
 
@@ -128,8 +128,8 @@ def on_main_process(accelerator: "Accelerator | OneProcess", work: Callable[[], 
 
 def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
     """Returns a multiple of the batch size that gives processes equal shares and limits the loss of a kill."""
-    wanted = min(max(num_images // MIN_SHARDS, 1), largest)
-    return -(-wanted // batch_size) * batch_size
+    shard_size = min(max(num_images // MIN_SHARDS, 1), largest)
+    return -(-shard_size // batch_size) * batch_size
 
 
 def leave_process_group() -> None:

@@ -104,8 +104,8 @@ class ShardFolder:
         filled = [record for record in records if record.num_rows]
         if not filled:
             self.remove_metadata()
-            reason = f"the first: {skipped[0]['reason']}" if skipped else "give some."
-            raise self.error(f"Nothing was written: all {len(skipped)} images are broken; {reason}")
+            reason = f"the first: {skipped[0]['reason']}" if skipped else "give images."
+            raise self.error(f"Nothing was written: all {len(skipped)} images are unreadable; {reason}")
         write_text_atomically(self.path / SKIPPED, json.dumps(skipped, indent=2, ensure_ascii=False))
         # `datasets` writes the description for one row; then all shards are added.
         sample = Dataset.from_file(str(self.path / filled[0].file)).select(range(1))

@@ -58,10 +58,10 @@ class Calibration:
         dimension)`, the mean log-probabilities of captions, and their similarities to the images.
         """
         familiar = familiarity(images, from_text(self.clusters).reshape(-1, images.shape[1]), self.shares)
-        of_captions = np.repeat(np.arange(len(images)), len(scores) // len(images))
+        image_indices = np.repeat(np.arange(len(images)), len(scores) // len(images))
         logits = self.log_probability * np.asarray(scores) + self.similarity * similarities
         values = sigmoid(self.intercept + logits)
-        is_unlike = (familiar < self.min_familiarity)[of_captions]
+        is_unlike = (familiar < self.min_familiarity)[image_indices]
         return [
             {"confidence": value, "unlike_training": unlike, "doubt": self.doubt(value, unlike)}
             for value, unlike in zip(values.tolist(), is_unlike.tolist(), strict=True)
@@ -78,25 +78,25 @@ class Calibration:
 class SearchCalibration:
     """The content of `search.json` of a dual encoder."""
 
-    min_similarity: float  # with less, no image is near enough to a text
-    missed: float  # share of images that are further from their captions
-    mistaken: float  # share of collections without the image of a caption that have another near enough image
+    min_similarity: float  # an image with a lower similarity does not match a text
+    missed: float  # share of images with a lower similarity to their captions
+    mistaken: float  # share of collections without the image of a caption in which another image matches
     data: list[str]
     split: str
     num_images: int
 
     def missing(self, best: float) -> str | None:
-        """Returns a message if the nearest image is not near enough; None if it is."""
+        """Returns a message if the most similar image does not match; None if it does."""
         if best >= self.min_similarity:
             return None
-        return f"Nothing is near enough: the best similarity is {best:.2f}; a match needs {self.min_similarity:.2f}."
+        return f"No image matches: the best similarity is {best:.2f}; a match needs {self.min_similarity:.2f}."
 
 
 def read_calibration(model: str | Path, checksums: Mapping[str, str] | None = None) -> Calibration | None:
     """Returns the calibration of a captioner, or None. Raises a ValueError for one of other weights.
 
     `checksums` are those of its files, if they are known."""
-    content = content_of(model, CONFIDENCE)
+    content = read_model_file(model, CONFIDENCE)
     if content is None:
         return None
     folder, known = Path(find_model_folder(model)), {field.name for field in fields(Calibration)}
@@ -112,11 +112,11 @@ def weights_of(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
 
 def read_search_calibration(model: str | Path) -> SearchCalibration | None:
     """Returns the calibration of a dual encoder; None if there is none."""
-    content = content_of(model, SEARCH)
+    content = read_model_file(model, SEARCH)
     return None if content is None else SearchCalibration(**content)
 
 
-def content_of(model: str | Path, name: str) -> dict[str, Any] | None:
+def read_model_file(model: str | Path, name: str) -> dict[str, Any] | None:
     file = Path(find_model_folder(model), name) if model else None
     return json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else None
 

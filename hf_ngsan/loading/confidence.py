@@ -37,18 +37,20 @@ class Confidence:
     ) -> list[dict[str, Any]]:
         """Returns `confidence`, `unlike_training` and `doubt` for each caption; captions of an image are next to each
         other. `pixels` are inputs of the captioner, `scores` the mean log-probabilities of the captions."""
-        images = embed_images(self.encoder, pixels)
-        of_captions = np.repeat(images, len(captions) // len(images), axis=0) * embed_captions(self.encoder, captions)
-        return self.calibration.judge(images, scores, of_captions.sum(-1))
+        images = image_embeddings(self.encoder, pixels)
+        similarities = np.repeat(images, len(captions) // len(images), axis=0) * caption_embeddings(
+            self.encoder, captions
+        )
+        return self.calibration.judge(images, scores, similarities.sum(-1))
 
 
-def embed_images(encoder: DualEncoder, inputs: Mapping[str, torch.Tensor]) -> np.ndarray:
+def image_embeddings(encoder: DualEncoder, inputs: Mapping[str, torch.Tensor]) -> np.ndarray:
     """Returns float32 embeddings `(images, dimension)` from `pixel_values` and, if images are padded, `pixel_mask`."""
     pixels = {name: inputs[name] for name in ("pixel_values", "pixel_mask") if name in inputs}
     with torch.inference_mode():
         return encoder.embed_images(pixels).cpu().numpy()
 
 
-def embed_captions(encoder: DualEncoder, captions: Sequence[str]) -> np.ndarray:
+def caption_embeddings(encoder: DualEncoder, captions: Sequence[str]) -> np.ndarray:
     with torch.inference_mode():
         return encoder.embed_texts(encoder.text_inputs(captions)).cpu().numpy()

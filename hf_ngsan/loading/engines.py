@@ -45,7 +45,7 @@ def use_engine(model: nn.Module, processor: Any, engine: str | None) -> None:
         ValueError: there is no such engine, it is not installed, or it cannot run or trace this model.
     """
     if engine not in (None, *ENGINES):
-        raise ValueError(f"There is no engine {engine!r}; choose one of {', '.join(ENGINES)}.")
+        raise ValueError(f"Unknown engine {engine!r}; choose from {', '.join(ENGINES)}.")
     if engine in (None, "torch"):
         return
     try:
@@ -69,7 +69,7 @@ def run_backbones(model: nn.Module, processor: Any) -> None:
     if not (visions and height and width and on_cpu):
         raise ValueError(
             f"--engine onnx needs a convolutional backbone in float32 on the CPU, and images of one height and width; "
-            f"this {type(model).__name__} differs; leave the option out."
+            f"this {type(model).__name__} is another model; leave it out."
         )
     for vision in visions:
         graph = exported(vision.backbone, (height, width))
@@ -126,8 +126,8 @@ class BackboneInEngine:
     def compare(self, image: torch.Tensor) -> None:
         """Keeps using the graph only if its feature maps are equal to those of PyTorch."""
         differences = [
-            (result - wanted).abs().max() / wanted.abs().max().clamp(min=1)
-            for result, wanted in zip(self.maps(image), self.in_torch(image).feature_maps, strict=True)
+            (result - expected).abs().max() / expected.abs().max().clamp(min=1)
+            for result, expected in zip(self.maps(image), self.in_torch(image).feature_maps, strict=True)
         ]
         largest = float(torch.stack(differences).max())  # NaN if one difference is NaN
         self.agrees = largest <= TOLERANCE

@@ -58,15 +58,15 @@ def save_for_hub(
 
     A process without this package can then load the folder, or the Hub repository made from it, with
     `AutoModel.from_pretrained(directory, trust_remote_code=True)` or
-    `pipeline("image-to-text", model=directory, trust_remote_code=True)`; if the package is imported, no trust is
-    needed. The licences of the models that it is derived from are saved too. ONNX graphs of other weights in the
+    `pipeline("image-to-text", model=directory, trust_remote_code=True)`; with this package imported, the argument is
+    unnecessary. The licences of the models that it is derived from are saved too. ONNX graphs of other weights in the
     directory are removed, and so are references to other code from the original checkpoints.
 
     Args:
         model: a model of this package, of a registered model type, or of transformers.
         processor: its processor; an image processor, a tokenizer or `None` for an architecture without processor.
         directory: folder to write; created if absent.
-        max_shard_size: maximal size of a file of weights, as in transformers.
+        max_shard_size: maximum size of a file of weights, as in transformers.
 
     Returns:
         The directory.
@@ -123,7 +123,7 @@ def without_foreign_code(mapping: dict, modules: set[str]) -> dict:
             kept[name] = value
         elif isinstance(value, dict):
             named = {kind: {*MODULE.findall(json.dumps(reference))} for kind, reference in value.items()}
-            kept[name] = {kind: value[kind] for kind, of_kind in named.items() if of_kind and of_kind <= modules}
+            kept[name] = {kind: value[kind] for kind, used in named.items() if used and used <= modules}
     return kept
 
 
@@ -188,8 +188,8 @@ def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tenso
         else:
             image = Image.fromarray(random.randint(0, 256, (*IMAGE, 3)).astype(np.uint8))
             inputs |= image_processor(images=[image], return_tensors="pt")
-    of_words = {"input_ids"} if model.can_generate() else {"input_ids", "decoder_input_ids"}
-    for name in sorted(of_words & named.keys()):
+    text_inputs = {"input_ids"} if model.can_generate() else {"input_ids", "decoder_input_ids"}
+    for name in sorted(text_inputs & named.keys()):
         ids = np.arange(config.get_text_config().vocab_size)
         words = np.setdiff1d(ids, getattr(config, "pad_token_id", None) or 0)
         inputs[name] = torch.tensor(words[random.randint(0, len(words), (1, NUM_WORDS))])

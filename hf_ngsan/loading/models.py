@@ -43,7 +43,7 @@ if hasattr(os, "register_at_fork"):
 def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike, **options: Any) -> None:
     """Saves a model, its processor if any, and the licences of its sources; `options` are for `save_pretrained`."""
     complete_sources(model)
-    with without_progress_bars():
+    with without_weight_bars():
         model.save_pretrained(folder, **options)
         if processor is not None:
             processor.save_pretrained(folder)
@@ -62,7 +62,7 @@ def derive_from(model: PreTrainedModel, names: Iterable[str]) -> None:
 def read_config_file(folder: str) -> dict:
     try:
         if not (Path(folder).is_dir() or try_to_load_from_cache(folder, "config.json") or HF_HUB_OFFLINE):
-            check_hub(folder)
+            check_hub_model(folder)
         return dict(PreTrainedConfig.get_config_dict(folder)[0])
     except OSError as error:
         if Path(folder).is_dir():
@@ -70,10 +70,10 @@ def read_config_file(folder: str) -> dict:
         reason = f"({one_sentence(error)})"
         if HF_HUB_OFFLINE:
             reason = "from the cache; HF_HUB_OFFLINE disables downloads: unset it, or give a folder"
-        raise ModelFolderError(f"There is no model folder {folder}, and no Hub model was read {reason}.") from error
+        raise ModelFolderError(f"There is no folder {folder}, and the Hub model could not be read {reason}.") from error
 
 
-def check_hub(repo_id: str) -> None:
+def check_hub_model(repo_id: str) -> None:
     """Raises a ConnectionError if the Hub cannot be reached; transformers would retry for half a minute."""
     try:
         get_hf_file_metadata(hf_hub_url(repo_id, "config.json"))
@@ -90,9 +90,9 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     model_type, its_task = described.get("model_type"), task_of(described)
     known = own_model_types(task)
     if its_task != task if task is not None else (its_task is None and model_type not in known):
-        wanted = "one of this package" if task is None else f"one for {task}"
+        needed = "one of this package" if task is None else f"one for {task}"
         code = "" if model_type in MODEL_TYPES else needed_code(described)
-        raise ModelFolderError(f"{folder} holds a {model_type} model{code}; give {wanted}, such as {', '.join(known)}.")
+        raise ModelFolderError(f"{folder} holds a {model_type} model{code}; give {needed}, such as {', '.join(known)}.")
     return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # its code is not run
 
 
@@ -165,8 +165,8 @@ def load_model(
     if is_exported(folder):
         exported: Any = ExportedModel(folder, saved)
         remember_source(exported, folder)
-        whole = image_text_processor(folder) if guest else None
-        return exported.eval(), whole or AutoProcessor.from_pretrained(folder, trust_remote_code=False)
+        guest_processor = image_text_processor(folder) if guest else None
+        return exported.eval(), guest_processor or AutoProcessor.from_pretrained(folder, trust_remote_code=False)
     with quiet_loading():
         try:
             model, report = model_loader.from_pretrained(
@@ -225,9 +225,9 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], but_visi
     if but_vision:
         names = {name for name in names if not NAME_IN_VISION.search(name)}
     if names:
-        of_changes = f" with the changed {', '.join(changed)}" if changed else ""
+        changes_text = f" with the changed {', '.join(changed)}" if changed else ""
         lacks = f"{len(names)} weights are missing or have another shape, including {min(names)}"
-        raise ModelFolderError(f"{folder} is not a complete model{of_changes}: {lacks}.")
+        raise ModelFolderError(f"{folder} is not a complete model{changes_text}: {lacks}.")
 
 
 def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
@@ -242,7 +242,7 @@ def check_tokenizer(folder: str, tokenizer: transformers.PreTrainedTokenizerBase
 
 
 @contextmanager
-def without_progress_bars() -> Iterator[None]:
+def without_weight_bars() -> Iterator[None]:
     """Hides transformers' progress bars for weights inside the `with` block."""
     was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
@@ -260,7 +260,7 @@ def quiet_loading() -> Iterator[None]:
         verbosity = transformers_logging.get_verbosity()
         transformers_logging.set_verbosity_error()
         try:
-            with without_progress_bars():
+            with without_weight_bars():
                 yield
         finally:
             transformers_logging.set_verbosity(verbosity)

@@ -22,10 +22,10 @@ from ..models.images import ImageError, least_side_of, load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.processing_captioning import (
     TOKENIZING,
-    as_array,
     boxes_in_shares,
-    check_boxes,
+    check_image_boxes,
     check_whole_images,
+    checked_array,
     pad_clips,
     pad_visual_inputs,
 )
@@ -132,14 +132,14 @@ class ItemReader:
             return len(self.processor.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def read_features(self, item: Item, source: Mapping) -> None:
-        item.features = as_array(source["visual_features"], f"visual_features of {item.name}")
+        item.features = checked_array(source["visual_features"], f"visual_features of {item.name}")
         expected = self.config.visual_feature_size
         if item.features.shape[1] != expected:
             size = f"have the dimension {item.features.shape[1]}; this model has visual_feature_size={expected}"
             raise ValueError(f"visual_features of {item.name} {size}.")
         if source.get("visual_boxes") is not None:
-            item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
-            check_boxes(item.boxes, len(item.features), item.name)
+            item.boxes = checked_array(source["visual_boxes"], f"visual_boxes of {item.name}")
+            check_image_boxes(item.boxes, len(item.features), item.name)
         elif getattr(self.config, "needs_boxes", False):
             raise ValueError(f"visual_boxes are missing for {item.name}; this model needs geometry.")
         if self.with_maps and source.get("image") is not None:
@@ -164,8 +164,8 @@ class ItemReader:
             else:
                 item.boxes = boxes_in_shares(boxes, width, height, item.name)
         elif source.get("visual_boxes") is not None:
-            item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
-            check_boxes(item.boxes, len(item.boxes), item.name)
+            item.boxes = checked_array(source["visual_boxes"], f"visual_boxes of {item.name}")
+            check_image_boxes(item.boxes, len(item.boxes), item.name)
         if self.with_maps:
             self.prepare_maps(item, image)
         if self.with_maps or item.boxes is not None:
@@ -197,8 +197,8 @@ class ItemReader:
         kinds: dict[tuple[bool, bool], list[Item]] = {}
         for item in items:
             kinds.setdefault((item.pixels is None, item.boxes is None), []).append(item)
-        for of_kind in kinds.values():
-            yield of_kind, self.model_inputs(of_kind)
+        for same_kind in kinds.values():
+            yield same_kind, self.model_inputs(same_kind)
 
     def model_inputs(self, items: list[Item]) -> BatchFeature:
         text = [item.text for item in items]
@@ -255,8 +255,8 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
         return pad_clips([clip[0] for clip in pixels])
     if len({image.shape for image in pixels}) == 1 and not any("pixel_mask" in image for image in images):
         return {"pixel_values": torch.cat(pixels)}
-    whole = [torch.ones(1, *image.shape[-2:], dtype=torch.long) for image in pixels]
-    masks = [image.get("pixel_mask", mask) for image, mask in zip(images, whole, strict=True)]
+    full_masks = [torch.ones(1, *image.shape[-2:], dtype=torch.long) for image in pixels]
+    masks = [image.get("pixel_mask", mask) for image, mask in zip(images, full_masks, strict=True)]
     height, width = (max(image.shape[axis] for image in pixels) for axis in (-2, -1))
 
     def padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -310,15 +310,15 @@ class ItemPipeline(ImageToTextPipeline):
 
     def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         if inputs is not None and images is not None:
-            raise ValueError("Inputs are given twice: as the first argument, and as image or images.")
+            raise ValueError("Inputs are passed twice: as the first argument and as image or images; pass them once.")
         inputs = streamable(images if inputs is None else inputs)
         return [] if isinstance(inputs, list) and not inputs else Pipeline.__call__(self, inputs, **kwargs)
 
     def _sanitize_parameters(self, generate_kwargs: dict | None = None, **kwargs: Any) -> tuple[dict, dict, dict]:  # type: ignore[override]
         names = {self.text_argument: "text", "return_attention": "with_maps", "attention_side": "attention_side"}
-        of_reader = {names[name]: value for name, value in kwargs.items() if name in names and value is not None}
-        of_model = {name: value for name, value in kwargs.items() if name not in (self.text_argument, "attention_side")}
-        return of_reader, {**(generate_kwargs or {}), **of_model}, {}
+        reading = {names[name]: value for name, value in kwargs.items() if name in names and value is not None}
+        options = {name: value for name, value in kwargs.items() if name not in (self.text_argument, "attention_side")}
+        return reading, {**(generate_kwargs or {}), **options}, {}
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
         return self.reader_class(self.processor, self.model.config, **preprocess_params)

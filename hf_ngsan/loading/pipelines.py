@@ -42,7 +42,7 @@ class CaptioningPipeline(ItemPipeline):
             `"skip"` it and continue. An error of the iterator itself always ends the call: to skip damaged images of a
             streamed dataset, leave its images undecoded (`datasets.Image(decode=False)`).
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
-        required_words, num_beam_groups, ...: further searches (see [`~hf_ngsan.models.decoding`]).
+        required_words, num_beam_groups, ...: other beam searches (see [`~hf_ngsan.models.decoding`]).
 
     Returns:
         For one input, a list of `{"generated_text": str}`, one for each returned sequence; for several inputs, a list
@@ -111,8 +111,8 @@ class CaptioningPipeline(ItemPipeline):
             answers = [answer | judgement for answer, judgement in zip(answers, judgements, strict=True)]
         if return_visualness:
             pairs = word_visualness_pairs(self.model, tokenizer, inputs, sequences)
-            for answer, of_words in zip(answers, pairs, strict=True):
-                answer["visualness"] = of_words
+            for answer, word_values in zip(answers, pairs, strict=True):
+                answer["visualness"] = word_values
         if return_attention:
             attention = word_attention(self.model, tokenizer, inputs, sequences)
             for answer, (words, weights) in zip(answers, attention, strict=True):
@@ -129,8 +129,8 @@ class CaptioningPipeline(ItemPipeline):
 
 
 def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:
-    for answer, of_text in zip(answers, scores, strict=True):
-        answer.update(score=of_text.score, word_scores=of_text.words)
+    for answer, text_score in zip(answers, scores, strict=True):
+        answer.update(score=text_score.score, word_scores=text_score.words)
 
 
 class GuestCaptioningPipeline(CaptioningPipeline):
@@ -171,7 +171,7 @@ class ImageTextToTextPipeline(StockPipeline):
         return (CaptioningPipeline if is_own else StockPipeline)(model, **kwargs)
 
 
-class VisualQuestionAnsweringPipeline(ItemPipeline):
+class QuestionAnsweringPipeline(ItemPipeline):
     r"""Answers questions about images.
 
     Inputs are those of [`CaptioningPipeline`], with a key `question` or the argument `question=`.
@@ -179,7 +179,7 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
     Call arguments:
         inputs, or image: one input or several.
         question (`str`, *optional*): question about all inputs; the question of an input has priority.
-        top_k (`int`, defaults to 5): maximal number of answers.
+        top_k (`int`, defaults to 5): maximum number of answers.
         return_attention (`bool`, defaults to `False`): return the attention of regions to each word of the question.
         attention_side, on_error: see [`CaptioningPipeline`].
 
@@ -218,3 +218,6 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
                 answer |= {"words": words, "attention": weights, "answer_attention": regions}
             self.place_maps(items, inputs)
         return answers
+
+
+VisualQuestionAnsweringPipeline = QuestionAnsweringPipeline  # its former public name, kept for a release

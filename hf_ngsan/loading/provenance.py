@@ -120,7 +120,7 @@ def with_effect(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def described(provenance: Mapping) -> dict:
+def stored_provenance(provenance: Mapping) -> dict:
     """Returns the part of a provenance that is stored in models and, as JSON, in the description of datasets."""
     names = (*FIELDS, *SETTINGS.get(provenance["kind"], ()), "dtype")
     return {name: provenance[name] for name in names if name in provenance}
@@ -134,10 +134,10 @@ def features_provenance(rows: "Dataset", data: str) -> dict | None:
             provenance = json.loads(part)
             checksums = [known["checksums"] for known in provenances]
             if is_provenance(provenance) and provenance["checksums"] not in checksums:
-                provenances.append(described(provenance))
+                provenances.append(stored_provenance(provenance))
     if len(provenances) > 1:
         kinds = f"{len(provenances)} backbones or preprocessings"
-        raise ValueError(f"{data} has features of {kinds}, which cannot be mixed; extract all features with one.")
+        raise ValueError(f"{data} has features of {kinds}, which cannot be mixed; extract all with one backbone.")
     return provenances[0] if provenances else None
 
 

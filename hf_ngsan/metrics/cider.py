@@ -95,7 +95,7 @@ class DocumentFrequency:
         rows = []
         for row, image in enumerate(captions):
             if isinstance(image, str) or not (image_captions := list(image)):
-                raise ValueError(f"Document frequencies: image {row} needs a list of at least one caption.")
+                raise ValueError(f"Document frequencies need a list of captions per image; image {row} has none.")
             rows.append(image_captions)
         flat: list[Any] = [caption for image in rows for caption in image]
         images = np.repeat(np.arange(len(rows)), [len(image) for image in rows])
@@ -124,7 +124,7 @@ class DocumentFrequency:
         word_ids = None
         if vocabulary is not None:
             if self.vocabulary is None:
-                raise ValueError("These document frequencies were counted on token ids; text needs those of words.")
+                raise ValueError("These document frequencies were counted on token ids; text needs counts of words.")
             known_words = {word: index for index, word in enumerate(self.vocabulary)}
             word_ids = np.array([known_words.get(word, -1) for word in vocabulary], dtype=np.int64)
         above, frequencies = np.zeros(1, dtype=np.int64), []
@@ -134,9 +134,9 @@ class DocumentFrequency:
             known = np.flatnonzero((parents >= 0) & (last >= 0) & (last < self.base))
             above = np.full(len(parents), -1)
             if len(keys):
-                wanted = parents[known] * self.base + last[known]
-                places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-                above[known] = np.where(keys[places] == wanted, places, -1)
+                sought_keys = parents[known] * self.base + last[known]
+                places = np.minimum(np.searchsorted(keys, sought_keys), len(keys) - 1)
+                above[known] = np.where(keys[places] == sought_keys, places, -1)
             frequencies.append(np.where(above >= 0, counts[above], 1) if len(counts) else np.ones(len(above)))
         return np.log(np.concatenate(frequencies))
 
@@ -233,7 +233,7 @@ class CiderDReward:
 
     def __init__(self, document_frequency: DocumentFrequency) -> None:
         if document_frequency.vocabulary is not None:
-            raise ValueError("CiderDReward needs document frequencies counted on token ids; these are of text.")
+            raise ValueError("CiderDReward needs document frequencies of token ids; these were counted on text.")
         self.document_frequency = document_frequency
         self.eos_token_id = document_frequency.eos_token_id
         self.ignored_token_ids = document_frequency.ignored_token_ids

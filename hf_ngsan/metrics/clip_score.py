@@ -27,12 +27,12 @@ WEIGHT = 2.5
 
 
 class ClipScore:
-    """The mean CLIPScore of captions and, with references, their mean RefCLIPScore.
+    """Computes the mean CLIPScore of captions and, with references, their mean RefCLIPScore.
 
     Args:
         encoder: a [`~hf_ngsan.guests.dual_encoders.DualEncoder`] that reads images.
         prompt: text before each caption and reference; `""` for none.
-        weight: w.
+        weight: w in eq. 1 of Hessel et al. (2021).
         truncate: whether captions that are too long for the text encoder are truncated; otherwise they are an error.
         batch_size: number of images or texts per batch.
     """
@@ -73,7 +73,7 @@ class ClipScore:
         numbers = [len(texts) for texts in references or ()]
         if not len(images) == len(predictions) == len(images if references is None else numbers) > 0 or 0 in numbers:
             problem = f"There are {len(predictions)} predictions and {len(images)} images"
-            raise ValueError(f"{problem}; every image needs one, and references if other images have references.")
+            raise ValueError(f"{problem}; every image needs one, and also references if another image has some.")
         captions = self.embed_texts(predictions)
         batches = (images[start : start + self.batch_size] for start in range(0, len(images), self.batch_size))
         embedded_images = np.concatenate([self.embed_images(batch) for batch in batches])

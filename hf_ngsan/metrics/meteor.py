@@ -38,7 +38,7 @@ MATCHED = slice(21, 23)
 for each stage, the content words of both and the function words of both."""
 
 
-class Match(NamedTuple):
+class WordMatch(NamedTuple):
     """A match of words in a caption and a reference."""
 
     start: int
@@ -48,7 +48,7 @@ class Match(NamedTuple):
     stage: int
 
 
-Path: TypeAlias = "tuple[int, int, int, int, Match | None, Path | None]"
+Path: TypeAlias = "tuple[int, int, int, int, WordMatch | None, Path | None]"
 """A partial alignment in the beam search, as a plain tuple for speed:
 
 0. its rank (lower is better): finished chunks and distances of skipped matches, minus covered words;
@@ -79,7 +79,7 @@ class PreparedCaption:
             self.phrase_places.setdefault(phrase, []).append((start, length))
 
 
-def unrivalled(matches_by_place: list[list[Match]], words: int) -> set[int]:
+def unrivalled(matches_by_place: list[list[WordMatch]], words: int) -> set[int]:
     """Returns the words of the reference that start a match without an overlapping other match."""
     caption, reference = [0] * words, [0] * len(matches_by_place)
     for matches in matches_by_place:
@@ -97,7 +97,7 @@ def unrivalled(matches_by_place: list[list[Match]], words: int) -> set[int]:
     return certain
 
 
-def search(matches_by_place: list[list[Match]], certain: set[int]) -> list[Match]:
+def choose_matches(matches_by_place: list[list[WordMatch]], certain: set[int]) -> list[WordMatch]:
     """Chooses matches by a beam search over the reference; matches at `certain` words are always chosen."""
     paths: list[Path] = [(0, -1, 0, 0, None, None)]
     for place, matches in enumerate(matches_by_place):
@@ -159,36 +159,36 @@ class MeteorScorer:
         order = np.lexsort((-meteor_scores(statistics), owners))  # stable: the first of several best
         return statistics[order[np.cumsum(number) - number]]
 
-    def align(self, caption: PreparedCaption, reference: PreparedCaption) -> list[Match]:
+    def align(self, caption: PreparedCaption, reference: PreparedCaption) -> list[WordMatch]:
         """Returns the matches of the alignment, in the order of the reference."""
         matches = self.find_matches(caption, reference)
-        return search(matches, unrivalled(matches, len(caption.words)))
+        return choose_matches(matches, unrivalled(matches, len(caption.words)))
 
-    def find_matches(self, caption: PreparedCaption, reference: PreparedCaption) -> list[list[Match]]:
+    def find_matches(self, caption: PreparedCaption, reference: PreparedCaption) -> list[list[WordMatch]]:
         """Returns all matches by their first word in the reference, in the order of the search."""
-        by_place: list[list[Match]] = []
+        by_place: list[list[WordMatch]] = []
         for place, word in enumerate(reference.words):
             same = caption.word_places.get(word, ())
-            matches = [Match(start, 1, place, 1, EXACT) for start in same]
+            matches = [WordMatch(start, 1, place, 1, EXACT) for start in same]
             for start in caption.stem_places.get(stem(word), ()):
                 if start not in same:
-                    matches.append(Match(start, 1, place, 1, STEM))
+                    matches.append(WordMatch(start, 1, place, 1, STEM))
             if synsets := reference.synsets.get(word):
-                others = (other for other, of_other in caption.synsets.items() if not synsets.isdisjoint(of_other))
+                others = (other for other, ids in caption.synsets.items() if not synsets.isdisjoint(ids))
                 places = sorted(start for other in others if other != word for start in caption.word_places[other])
-                matches += [Match(start, 1, place, 1, SYNONYM) for start in places]
+                matches += [WordMatch(start, 1, place, 1, SYNONYM) for start in places]
             by_place.append(matches)
         paraphrases_of = self.paraphrases.paraphrases_of
         for place, length, phrase in sorted(reference.phrases):
             paraphrases = paraphrases_of(phrase)
             for shared in sorted(caption.phrase_places.keys() & paraphrases.keys(), key=paraphrases.__getitem__):
                 for start, width in caption.phrase_places[shared]:
-                    by_place[place].append(Match(start, width, place, length, PARAPHRASE))
+                    by_place[place].append(WordMatch(start, width, place, length, PARAPHRASE))
         for start, width, phrase in sorted(caption.phrases):
             paraphrases = paraphrases_of(phrase)
             for shared in sorted(reference.phrase_places.keys() & paraphrases.keys(), key=paraphrases.__getitem__):
                 for place, length in reference.phrase_places[shared]:
-                    by_place[place].append(Match(start, width, place, length, PARAPHRASE))
+                    by_place[place].append(WordMatch(start, width, place, length, PARAPHRASE))
         return by_place
 
     def pair_statistics(self, caption: PreparedCaption, reference: PreparedCaption) -> list[float]:

@@ -122,13 +122,13 @@ def check_similarity(
     similarity: np.ndarray | torch.Tensor, caption_images: Sequence[int] | np.ndarray | torch.Tensor | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns both as arrays, with the default for `caption_images`; raises the errors of [`retrieval_metrics`]."""
-    similarity = np.ascontiguousarray(as_array(similarity))
+    similarity = np.ascontiguousarray(to_numpy(similarity))
     if similarity.dtype not in (np.float32, np.float64):
         similarity = similarity.astype(np.float32 if similarity.dtype == np.float16 else np.float64)
     images, captions = similarity.shape
     if caption_images is None:
         caption_images = np.repeat(np.arange(images), captions // images)
-    caption_images = as_array(caption_images).astype(np.int64)
+    caption_images = to_numpy(caption_images).astype(np.int64)
     if caption_images.shape != (captions,) or caption_images.min() < 0 or caption_images.max() >= images:
         raise ValueError(f"caption_images must have {captions} indices of images, from 0 to {images - 1}.")
     without = np.flatnonzero(np.bincount(caption_images, minlength=images) == 0)
@@ -137,7 +137,7 @@ def check_similarity(
     return similarity, caption_images
 
 
-def as_array(values: Sequence[int] | np.ndarray | torch.Tensor) -> np.ndarray:
+def to_numpy(values: Sequence[int] | np.ndarray | torch.Tensor) -> np.ndarray:
     """Converts a tensor to an array; bfloat16, which NumPy lacks, becomes float32."""
     detach = getattr(values, "detach", None)
     if detach is None:

@@ -43,7 +43,7 @@ for word in TWO_APOSTROPHES:
 CONTRACTIONS |= ODD
 
 
-def without_punctuation(answer: str) -> str:
+def without_marks(answer: str) -> str:
     """Removes punctuation marks or replaces them by spaces.
 
     A mark is removed if it is next to a space anywhere in the answer, or if the answer has a comma between digits
@@ -72,7 +72,7 @@ def normalize_answer(answer: str) -> str:
 
     ```
     """
-    words = [DIGIT_OF_WORD.get(word, word) for word in without_punctuation(tidy(answer)).lower().split()]
+    words = [DIGIT_OF_WORD.get(word, word) for word in without_marks(tidy(answer)).lower().split()]
     return " ".join(CONTRACTIONS.get(word, word) for word in words if word not in ARTICLES)
 
 

@@ -111,7 +111,7 @@ def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: i
     """
     weights, boxes = np.asarray(weights, dtype=np.float32), np.asarray(boxes, dtype=np.float32)
     if boxes.shape != (weights.shape[-1], 4):
-        raise ValueError(f"boxes is {boxes.shape}; with weights {weights.shape} it must be {(weights.shape[-1], 4)}.")
+        raise ValueError(f"boxes has the shape {boxes.shape}; for these weights it must be {(weights.shape[-1], 4)}.")
     grid = grid_edges(boxes)
     if grid is None:
         return painted(weights, boxes, width, height)

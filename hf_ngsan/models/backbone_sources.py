@@ -23,7 +23,7 @@ IMAGE_SIZES = dict(zip(VARIANTS, (224, 240, 260, 280, 300), strict=True))
 """Height and width in pixels of the training images of each variant."""
 
 
-def packaged_config(name: str) -> dict[str, Any]:
+def packaged_backbone_config(name: str) -> dict[str, Any]:
     """Returns the `backbone_config` of a packaged backbone, even if its weights are not installed."""
     return {"model_type": NGSANEfficientNetLiteConfig.model_type, **VARIANTS[name]}
 
@@ -42,7 +42,7 @@ def preprocessing_of_variant(name: str) -> dict[str, Any]:
 def read_source(name: str) -> tuple[str, dict]:
     """Returns the kind and `config.json` of a trained backbone or detector from a folder, a package or the Hub."""
     if is_packaged(name):
-        return "grid", packaged_config(name)
+        return "grid", packaged_backbone_config(name)
     try:
         config, _ = PreTrainedConfig.get_config_dict(name)
     except OSError as error:

@@ -41,7 +41,7 @@ def refuse_missing_past(
         return  # its size is fixed from the start, so a mask of any size is valid
     past = 0 if cache is None else cache.get_seq_length()
     if isinstance(attention_mask, torch.Tensor) and attention_mask.shape[-1] != past + length:
-        raise ValueError(f"The mask has {attention_mask.shape[-1]} words, but {past} are cached and {length} are new.")
+        raise ValueError(f"The mask has {attention_mask.shape[-1]} words, not {past} cached and {length} new ones.")
     if position_ids is not None and past == 0:
         torch_compilable_check(
             position_ids[..., :1] == 0, "Positions do not start at 0, but the states of earlier words are missing."
@@ -449,7 +449,8 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
         pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        r"""
+        r"""Computes the logits of captions and, with labels, the loss.
+
         Args:
             visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`):
                 features of regions, grid cells or video frames.

@@ -21,7 +21,7 @@ class ContrastiveSettings:
 
     loss: str = described("hardest", "hardest, all (triplets with these negatives) or info_nce", choices=LOSSES)
     hardest_negatives: int = described(1, "hardest: number of negatives on each side of a pair", minimum=1)
-    negated_positives: bool = described(False, "hardest: a pair may be its own negative, as MHSAN was released")
+    negated_positives: bool = described(False, "hardest: a pair may be its own negative, as in the release")
     margin: float | int = described(
         0.2, "triplet losses: margin between the similarities of a pair and of a negative", minimum=0
     )

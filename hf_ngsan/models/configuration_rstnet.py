@@ -201,7 +201,7 @@ class RSTNetConfig(CaptionerConfig):
             configuration and weights a new captioner takes. The language model is frozen.
         language_attention, language_tokenization (`str`, *optional*): fields of the language model, see
             [`RSTNetLanguageModelConfig`].
-        others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
+        others: see [`NGSANConfig`] for `hidden_size`, `num_attention_heads`, `intermediate_size`, `dropout`,
             `initializer_range`, `use_cache`, tokens, `tie_word_embeddings`, `vision_config`, `features_provenance`.
     """
 
@@ -303,7 +303,7 @@ class RSTNetConfig(CaptionerConfig):
             config = RSTNetLanguageModelConfig.from_dict({**inherited, **chosen, **(config or {})})
         for name in OF_LANGUAGE_MODEL:
             if getattr(self, name) not in (None, getattr(config, name)):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, the language model's {getattr(config, name)!r}.")
+                raise ValueError(f"{name} is {getattr(self, name)}; the language model has {getattr(config, name)}.")
             setattr(self, name, getattr(config, name))
         return config
 

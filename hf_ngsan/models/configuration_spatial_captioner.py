@@ -35,7 +35,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
             extension, which also works for regions; `hidden_size` must then be a multiple of 8.
         attention_bias (`bool`, defaults to `False`): whether the projections of attention have biases; unlike eq. 4,
             eq. 1 and 3 have none.
-        others: as in [`NGSANConfig`] `hidden_size`, `num_attention_heads`, `initializer_range`, `use_cache`, tokens,
+        others: see [`NGSANConfig`] for `hidden_size`, `num_attention_heads`, `initializer_range`, `use_cache`, tokens,
             `tie_word_embeddings`, `features_provenance`.
     """
 

@@ -96,7 +96,7 @@ class VisionConfig(HubConfig):
         if self.kind == "frames":
             self.grid_size = self.grid_size or [1, 1]
         if self.out_features is not None and (self.kind == "regions" or not self.out_features):
-            raise ValueError(f"out_features is {self.out_features}; it must list stages of a grid's backbone.")
+            raise ValueError(f"out_features is {self.out_features}; it must list stages of the backbone.")
         if self.backbone_config:
             if isinstance(self.backbone_config, dict):  # a saved configuration includes it
                 self.backbone_config = {"transformers_version": self.transformers_version, **self.backbone_config}

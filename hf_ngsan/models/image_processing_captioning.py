@@ -81,7 +81,7 @@ class CaptioningImageProcessor(PilBackend):
         """Resizes an image of Pillow, which is quicker than an array, if the size is a height and a width."""
         if isinstance(image, Image.Image) and size.height and size.width and isinstance(resample, int):
             return image.resize((size.width, size.height), resample)
-        return super().resize(as_array(image), size, resample, **kwargs)
+        return super().resize(image_array(image), size, resample, **kwargs)
 
     def _preprocess(  # type: ignore[override]  # transformers passes every setting by name
         self, images: list[Image.Image | np.ndarray], return_tensors: str | None = None, **settings: Any
@@ -102,7 +102,7 @@ class CaptioningImageProcessor(PilBackend):
         for image in images:
             if settings["do_resize"]:
                 image = self.resize(image, resized_size(image, settings), settings["resample"])
-            image = as_array(image)
+            image = image_array(image)
             if settings["do_center_crop"]:
                 image = self.center_crop(image, settings["crop_size"])
             arrays.append(image[::-1] if settings["do_flip_channel_order"] else image)
@@ -113,8 +113,8 @@ class CaptioningImageProcessor(PilBackend):
             if image.dtype != np.uint8:
                 out[:] = with_statistics(image)
                 continue
-            for values, channel, of_channel in zip(table(len(image)), image, out, strict=True):
-                np.take(values, channel, out=of_channel, mode="clip")  # the mode that needs no buffer
+            for values, channel, out_channel in zip(table(len(image)), image, out, strict=True):
+                np.take(values, channel, out=out_channel, mode="clip")  # the mode that needs no buffer
         data: dict[str, Any] = {"pixel_values": pixels if return_tensors else [*pixels]}
         pad_size = settings["pad_size"]
         if settings["do_pad"] and (pad_size is not None or isinstance(pixels, list)):
@@ -124,7 +124,7 @@ class CaptioningImageProcessor(PilBackend):
         return BatchFeature(data, tensor_type=return_tensors)
 
 
-def as_array(image: Image.Image | np.ndarray) -> np.ndarray:
+def image_array(image: Image.Image | np.ndarray) -> np.ndarray:
     """Returns an image as an array `(channels, height, width)`."""
     return np.moveaxis(np.asarray(image), -1, 0) if isinstance(image, Image.Image) else image
 

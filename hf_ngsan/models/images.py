@@ -100,7 +100,7 @@ def image_of_array(array: Any, white: int | None = None) -> Image.Image:
         white = white or (1 if array.dtype.kind in "bf" else 65535 if array.dtype.str[1:] == "u2" else 255)
         low, high = array.min(), array.max()
         if not (low >= -RANGE_TOLERANCE and high <= white + RANGE_TOLERANCE):
-            raise ValueError(f"its pixels go from {low} to {high}, but must lie within 0 and {white} ({array.dtype})")
+            raise ValueError(f"its pixels range from {low} to {high}; {array.dtype} pixels must be from 0 to {white}")
         array = (array.clip(0, white) * (255 / white)).round().astype(np.uint8)
     return Image.fromarray(np.ascontiguousarray(array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array))
 

@@ -63,7 +63,7 @@ class SameConvolution(nn.Conv2d):
         return total // 2, total - total // 2
 
 
-class NormalizedConvolution(Normalized):
+class EfficientNetLiteConvolution(Normalized):
     """Convolution and batch normalization, then ReLU6 unless it is linear."""
 
     def __init__(
@@ -103,9 +103,9 @@ class InvertedBottleneck(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int, expansion: int):
         super().__init__()
         width = in_channels * expansion
-        self.expand = NormalizedConvolution(in_channels, width) if expansion > 1 else nn.Identity()
-        self.depthwise = NormalizedConvolution(width, width, kernel_size, stride, groups=width)
-        self.project = NormalizedConvolution(width, out_channels, is_linear=True)
+        self.expand = EfficientNetLiteConvolution(in_channels, width) if expansion > 1 else nn.Identity()
+        self.depthwise = EfficientNetLiteConvolution(width, width, kernel_size, stride, groups=width)
+        self.project = EfficientNetLiteConvolution(width, out_channels, is_linear=True)
         self.is_residual = stride == 1 and in_channels == out_channels
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -115,7 +115,7 @@ class InvertedBottleneck(nn.Module):
         return projected.add_(hidden_states) if is_inference() else hidden_states + projected
 
 
-def make_stage(config: NGSANEfficientNetLiteConfig, stage: int) -> nn.Sequential:
+def make_efficientnet_stage(config: NGSANEfficientNetLiteConfig, stage: int) -> nn.Sequential:
     """Makes the blocks of a stage; the first block changes the channels and the size of the map."""
     out_channels = config.hidden_sizes[stage]
     in_channels = config.hidden_sizes[stage - 1] if stage else config.embedding_size
@@ -137,8 +137,8 @@ class NGSANEfficientNetLiteBackbone(ConvolutionalBackbone):
 
     def __init__(self, config: NGSANEfficientNetLiteConfig):
         super().__init__(config)
-        stages: list[nn.Module] = [NormalizedConvolution(config.num_channels, config.embedding_size, 3, stride=2)]
-        stages += [make_stage(config, stage) for stage in range(len(config.depths))]
+        stages: list[nn.Module] = [EfficientNetLiteConvolution(config.num_channels, config.embedding_size, 3, stride=2)]
+        stages += [make_efficientnet_stage(config, stage) for stage in range(len(config.depths))]
         self.stages = nn.ModuleDict(dict(zip(config.stage_names, stages, strict=True)))
         self.post_init()
 

@@ -286,7 +286,7 @@ class MCANModel(MCANPreTrainedModel):
             visual_attention_mask = (features != 0).any(-1).long()
         words: Any = input_ids if inputs_embeds is None else inputs_embeds
         if words.shape[0] != features.shape[0] or not words.shape[1]:
-            raise ValueError(f"{len(features)} images and {len(words)} questions of {words.shape[1]} words; pair them.")
+            raise ValueError(f"There are {len(features)} images and {len(words)} questions; pass a question per image.")
         if attention_mask is None and input_ids is not None and self.config.pad_token_id is not None:
             attention_mask = (input_ids != self.config.pad_token_id).long()
         elif attention_mask is None:

@@ -220,7 +220,8 @@ class MHSANModel(HubPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MHSANImageFeatures:
-        r"""
+        r"""Embeds images in the joint space.
+
         Args:
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images, for a
                 model with a vision encoder.
@@ -267,7 +268,9 @@ class MHSANModel(HubPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """Args:
+        """Embeds texts in the joint space.
+
+        Args:
             input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
             attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): excludes padding by default.
             token_type_ids (*optional*): for transformers encoders that need them.
@@ -322,7 +325,8 @@ class MHSANModel(HubPreTrainedModel):
         return_loss: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MHSANOutput:
-        r"""
+        r"""Compares images with texts.
+
         Args:
             input_ids, attention_mask, token_type_ids, inputs_embeds: see [`get_text_features`].
             pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask: see [`get_image_features`].

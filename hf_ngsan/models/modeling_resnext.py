@@ -81,7 +81,7 @@ class FrozenBatchNorm2d(nn.Module):
         return nn.functional.batch_norm(hidden_states, *statistics, weight=self.weight, bias=self.bias, eps=self.eps)
 
 
-class NormalizedConvolution(Normalized):
+class ResNeXtConvolution(Normalized):
     """Convolution without bias, then batch normalization."""
 
     def __init__(
@@ -104,7 +104,7 @@ class ResNeXtStem(nn.Module):
 
     def __init__(self, config: NGSANResNeXtConfig):
         super().__init__()
-        self.embedder = NormalizedConvolution(config, config.num_channels, config.embedding_size, 7, stride=2)
+        self.embedder = ResNeXtConvolution(config, config.num_channels, config.embedding_size, 7, stride=2)
         self.pooling = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
 
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
@@ -117,19 +117,19 @@ class ResNeXtBlock(nn.Module):
     def __init__(self, config: NGSANResNeXtConfig, in_channels: int, out_channels: int, width: int, stride: int):
         super().__init__()
         first, second = (stride, 1) if config.stride_in_1x1 else (1, stride)
-        self.reduce = NormalizedConvolution(config, in_channels, width, stride=first)
-        self.transform = NormalizedConvolution(config, width, width, 3, second, config.groups)
-        self.expand = NormalizedConvolution(config, width, out_channels)
+        self.reduce = ResNeXtConvolution(config, in_channels, width, stride=first)
+        self.transform = ResNeXtConvolution(config, width, width, 3, second, config.groups)
+        self.expand = ResNeXtConvolution(config, width, out_channels)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or in_channels != out_channels:
-            self.shortcut = NormalizedConvolution(config, in_channels, out_channels, stride=stride)
+            self.shortcut = ResNeXtConvolution(config, in_channels, out_channels, stride=stride)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         inner = torch.relu(self.transform(torch.relu(self.reduce(hidden_states))))
         return torch.relu(self.expand(inner) + self.shortcut(hidden_states))
 
 
-def make_stage(config: NGSANResNeXtConfig, stage: int) -> nn.Sequential:
+def make_resnext_stage(config: NGSANResNeXtConfig, stage: int) -> nn.Sequential:
     """Makes the blocks of a stage; the first block halves the map, except in the first stage."""
     width = config.groups * config.width_per_group * 2**stage
     out_channels = config.hidden_sizes[stage]
@@ -148,7 +148,7 @@ class NGSANResNeXtBackbone(ConvolutionalBackbone):
 
     def __init__(self, config: NGSANResNeXtConfig):
         super().__init__(config)
-        stages = [ResNeXtStem(config), *(make_stage(config, stage) for stage in range(len(config.depths)))]
+        stages = [ResNeXtStem(config), *(make_resnext_stage(config, stage) for stage in range(len(config.depths)))]
         self.stages = nn.ModuleDict(dict(zip(config.stage_names, stages, strict=True)))
         self.post_init()
 

@@ -104,7 +104,8 @@ class VisionModel(HubPreTrainedModel):
         output_detections: bool = False,
         **kwargs: Any,
     ) -> VisionOutput:
-        r"""
+        r"""Encodes images into visual tokens with boxes.
+
         Args:
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`): images; clips have the shape
                 `(batch_size, num_frames, 3, height, width)`.
@@ -114,7 +115,7 @@ class VisionModel(HubPreTrainedModel):
                 grid cells, see [`region_features`]; required with `kind="boxes"`, which may append the whole image and
                 cells.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real region or frame.
-            output_hidden_states (`bool`, *optional*): whether to return the backbone's; images must have one size.
+            output_hidden_states (`bool`, *optional*): whether to return the backbone's; all images need the same size.
         """
         refuse_unknown_keywords(self, kwargs)
         frames = None
@@ -158,8 +159,8 @@ class VisionModel(HubPreTrainedModel):
         mask = boxes.new_ones(boxes.shape[:2], dtype=torch.long) if mask is None else mask
         is_added = ~mask.bool().any(1) | self.config.with_whole_image
         if is_added.any():
-            whole = boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(boxes), 1, 4)
-            boxes, mask = torch.cat([boxes, whole], dim=1), torch.cat([mask, is_added[:, None].to(mask)], dim=1)
+            full_image = boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(boxes), 1, 4)
+            boxes, mask = torch.cat([boxes, full_image], dim=1), torch.cat([mask, is_added[:, None].to(mask)], dim=1)
         return boxes, mask
 
     def encode_grid(

@@ -173,7 +173,7 @@ class CaptioningProcessor(ProcessorMixin):
         """Converts captions to labels `(B * C, T)`: words, the end token, then -100."""
         rows = [row if isinstance(row, (list, tuple)) else [row] for row in captions]
         if len({len(row) for row in rows}) > 1:
-            raise ValueError("Every image of a batch needs the same number of captions; fill up with None.")
+            raise ValueError("Every image of a batch needs the same number of captions; pad with None.")
         with TOKENIZING:
             flat = [caption or "" for row in rows for caption in row]
             words = self.tokenizer(flat, add_special_tokens=False)["input_ids"]
@@ -228,11 +228,11 @@ def pad_visual_inputs(
     """Pads the features or boxes of several images with zeros; see [`CaptioningProcessor.__call__`]."""
     features = [] if visual_features is None else as_arrays(visual_features, "visual_features")
     boxes = [] if visual_boxes is None else as_arrays(visual_boxes, "visual_boxes", may_be_empty=not features)
-    for index, (array, of_regions) in enumerate(zip(boxes, features or boxes, strict=True) if boxes else ()):
-        check_boxes(array, len(of_regions), f"image {index}")
-    batch = {name: padded(of) for name, of in (("visual_features", features), ("visual_boxes", boxes)) if of}
+    for index, (array, image_rows) in enumerate(zip(boxes, features or boxes, strict=True) if boxes else ()):
+        check_image_boxes(array, len(image_rows), f"image {index}")
+    batch = {name: pad_arrays(part) for name, part in (("visual_features", features), ("visual_boxes", boxes)) if part}
     if features or len({len(array) for array in boxes}) > 1:
-        batch["attention_mask"] = padded([np.ones(len(array), np.int64) for array in features or boxes])
+        batch["attention_mask"] = pad_arrays([np.ones(len(array), np.int64) for array in features or boxes])
     return batch
 
 
@@ -240,22 +240,22 @@ def pad_clips(clips: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Pads the pixels `(T, 3, H, W)` of clips with frames of zeros, and adds a mask if there is padding."""
     batch = {"pixel_values": pad_sequence(list(clips), batch_first=True)}
     if len({len(clip) for clip in clips}) > 1:
-        batch["attention_mask"] = padded([np.ones(len(clip), np.int64) for clip in clips])
+        batch["attention_mask"] = pad_arrays([np.ones(len(clip), np.int64) for clip in clips])
     return batch
 
 
-def padded(arrays: list[np.ndarray]) -> torch.Tensor:
+def pad_arrays(arrays: list[np.ndarray]) -> torch.Tensor:
     """Returns `(B, N, ...)` with zeros after the rows of shorter arrays."""
     return pad_sequence([torch.tensor(array) for array in arrays], batch_first=True)
 
 
 def as_arrays(arrays: Arrays, name: str, may_be_empty: bool = False) -> list[np.ndarray]:
-    """Returns one array per image, converted by [`as_array`]; a single matrix is one image."""
+    """Returns one array per image, converted by [`checked_array`]; a single matrix is one image."""
     per_image: Any = [arrays] if len(arrays) and np.ndim(arrays[0]) == 1 and len(arrays[0]) else arrays
-    return [as_array(array, f"{name} of image {index}", may_be_empty) for index, array in enumerate(per_image)]
+    return [checked_array(array, f"{name} of image {index}", may_be_empty) for index, array in enumerate(per_image)]
 
 
-def as_array(array: Any, name: str, may_be_empty: bool = False) -> np.ndarray:
+def checked_array(array: Any, name: str, may_be_empty: bool = False) -> np.ndarray:
     """Converts the array of an image to float32; raises a ValueError if it is not finite, or empty if that is wrong."""
     array = np.asarray(array.detach().cpu().float() if isinstance(array, torch.Tensor) else array, dtype=np.float32)
     if may_be_empty and not array.size:
@@ -267,14 +267,14 @@ def as_array(array: Any, name: str, may_be_empty: bool = False) -> np.ndarray:
 
 def boxes_in_shares(boxes: Any, width: int, height: int, name: str) -> np.ndarray:
     """Converts boxes in pixels of an upright image to float32 boxes `(num_regions, 4)` within [0, 1]."""
-    boxes = as_array(boxes, f"boxes of {name}", may_be_empty=True)
+    boxes = checked_array(boxes, f"boxes of {name}", may_be_empty=True)
     shares = (boxes / np.array([width, height, width, height], np.float32)).clip(0, 1) if boxes.shape[1] == 4 else boxes
     if boxes.shape[1] != 4 or not (shares[:, 2:] > shares[:, :2]).all():
         raise ValueError(f"Boxes of {name} must be x1, y1, x2, y2 with an area within {width} x {height} pixels.")
     return shares
 
 
-def check_boxes(boxes: np.ndarray, num_regions: int, name: str) -> None:
+def check_image_boxes(boxes: np.ndarray, num_regions: int, name: str) -> None:
     """Raises a ValueError unless boxes `(num_regions, 4)` lie within [0, 1], with x1 <= x2 and y1 <= y2."""
     low, high = boxes.min(initial=0), boxes.max(initial=0)
     is_valid = boxes.shape == (num_regions, 4) and low >= -BOX_TOLERANCE and high <= 1 + BOX_TOLERANCE

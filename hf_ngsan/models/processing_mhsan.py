@@ -34,7 +34,7 @@ class MHSANProcessor(CaptioningProcessor):
             `input_ids` and `attention_mask` `(M, T)`.
         """
         if visual_boxes is not None and visual_features is None:
-            raise ValueError("visual_boxes need visual_features.")
+            raise ValueError("visual_boxes need visual_features; pass both.")
         kwargs.setdefault("return_tensors", "pt")
         data: dict[str, Any] = pad_visual_inputs(visual_features, visual_boxes)
         if data:
@@ -66,7 +66,7 @@ class MHSANProcessor(CaptioningProcessor):
             if not ids:
                 raise ValueError(f"Text {index}, {texts[index]!r:.40}, has no words.")
             if len(ids) + special > longest and not cut:
-                raise ValueError(f"Text {index} has {len(ids) + special} tokens, not {longest}: use truncation=True.")
+                raise ValueError(f"Text {index} has {len(ids) + special} tokens, over {longest}; use truncation=True.")
 
 
 __all__ = ["MHSANProcessor"]

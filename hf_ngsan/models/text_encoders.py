@@ -41,7 +41,7 @@ def make_text_encoder(config: PreTrainedConfig) -> Any:
     from transformers.models.auto.modeling_auto import AutoModel  # takes a second to import
 
     if getattr(config, "is_encoder_decoder", False) or getattr(config, "vocab_size", None) is None:
-        raise ValueError(f"The model_type {config.model_type!r} is not a text encoder.")
+        raise ValueError(f"The model_type {config.model_type!r} is not a text encoder; use one like 'bert'.")
     encoder: Any = AutoModel.from_config(config, dtype=torch.get_default_dtype(), trust_remote_code=False)
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
@@ -52,7 +52,7 @@ def layers_of(encoder: Any) -> nn.ModuleList:
     total = encoder.config.num_hidden_layers
     stacks = [module for module in encoder.modules() if isinstance(module, nn.ModuleList) and len(module) == total]
     if len(stacks) != 1:
-        raise ConfigurationError(f"Cannot find the layers of {encoder.config.model_type}; omit frozen_text_layers.")
+        raise ConfigurationError(f"Cannot find layers of {encoder.config.model_type}; leave frozen_text_layers out.")
     return stacks[0]
 
 

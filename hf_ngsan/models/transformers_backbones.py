@@ -76,7 +76,7 @@ def feature_size_of(kind: str, backbone: Any) -> int:
         candidates = [getattr(backbone, field, None) for field in ("d_model", "hidden_size")]
         size = next((size for size in candidates if isinstance(size, int)), None)
         if size is None:
-            raise ValueError(f"feature_size does not follow from a {backbone.model_type!r} backbone_config; set it.")
+            raise ValueError(f"feature_size is unknown for a {backbone.model_type!r} backbone_config; set it.")
         return size
     if is_patch_encoder(backbone):
         return backbone.hidden_size * len(backbone.out_features)

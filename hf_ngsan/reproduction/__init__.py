@@ -105,12 +105,12 @@ class Plan:
 def find_table(paper: str, number: str) -> Table:
     """Returns a table of a paper, or raises an UnknownTableError."""
     if paper not in PAPERS:
-        raise UnknownTableError(f"There is no paper {paper!r}; there are {', '.join(PAPERS)}.")
+        raise UnknownTableError(f"Unknown paper {paper!r}; choose from {', '.join(PAPERS)}.")
     content = yaml.safe_load(PAPERS[paper].read_text(encoding="utf-8"))
     tables = content["tables"]
     if number not in tables:
         listed = ", ".join(f"{name} ({table['title']})" for name, table in tables.items())
-        raise UnknownTableError(f"{paper} has no reproducible table {number!r}; there are {listed}.")
+        raise UnknownTableError(f"{paper} has no reproducible table {number!r}; available: {listed}.")
     table = {"paper_evaluation": "", "against": {}, "changes": {}, **content, **tables[number]}
     metrics = tuple(table["metrics"])
     rows = {
@@ -158,7 +158,7 @@ def make_plan(
     """
     unknown = [name for name in only or () if name not in table.rows]
     if unknown:
-        raise UnknownTableError(f"The table has no row {unknown[0]!r}; there are {'; '.join(table.rows)}.")
+        raise UnknownTableError(f"The table has no row {unknown[0]!r}; available: {'; '.join(table.rows)}.")
     names = [name for name in table.rows if only is None or name in only]
     check_overrides(overrides, table)
     how = choose_scale(table, table.runs[names[0]].config, data, scale, threads)
@@ -252,13 +252,13 @@ def changes_of(config: str, changes: Sequence[str]) -> list[str]:
 def check_overrides(overrides: Sequence[str], table: Table) -> None:
     """Raises a ConfigError for an override of a key that distinguishes the runs of a table."""
     changes = " ".join(f"{run.paper_changes} {run.changes}" for run in table.runs.values()).split()
-    of_rows = {text.partition("=")[0] for text in changes} | {"model.pretrained_language_model"}
+    row_keys = {text.partition("=")[0] for text in changes} | {"model.pretrained_language_model"}
     for text in overrides:
         section, key, _ = parse_override(text)
         name = f"{section}.{key}"
         if name in OWN_OPTIONS:
             raise ConfigError(f"{name} is set for each run of a table; leave it out, and give {OWN_OPTIONS[name]}.")
-        if name in of_rows:
+        if name in row_keys:
             raise ConfigError(f"{name} distinguishes the rows of this table; leave it out.")
 
 

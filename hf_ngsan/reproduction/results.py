@@ -65,7 +65,7 @@ def reproduce(
             errors = execute(plan, processes, minutes, modules)
         records = read_records(plan)
     if not records:
-        raise ValueError(f"{plan.output} has no finished run: {next(iter(errors.values()), 'train some first')}")
+        raise ValueError(f"{plan.output} has no finished run: {next(iter(errors.values()), 'train first')}")
     results = results_of(plan, records, errors)
     markdown = as_markdown(results)
     write_text_atomically(plan.output / f"table-{plan.table.number}.json", json.dumps(results, indent=1) + "\n")
@@ -199,14 +199,14 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
     rows: list[dict[str, Any]] = []
     for name in plan.names:
         failed = {str(seed): errors.get(folders[name, seed].folder.name) for seed in plan.seeds}
-        of_row = {seed: records[name, seed]["scores"] for seed in plan.seeds if (name, seed) in records}
+        seed_records = {seed: records[name, seed]["scores"] for seed in plan.seeds if (name, seed) in records}
         rows.append(
             {
                 "name": name,
                 "ours": table.runs[name].ours,
-                "seeds": list(of_row),
+                "seeds": list(seed_records),
                 "failed": {seed: error for seed, error in failed.items() if error is not None},
-                "scores": scores_of_row(metrics, [*of_row.values()], table.rows[name]),
+                "scores": scores_of_row(metrics, [*seed_records.values()], table.rows[name]),
                 "comparisons": {},
             }
         )
@@ -229,19 +229,19 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
 
 def scores_of_row(metrics: Sequence[str], scores: Sequence[dict], paper: Mapping[str, float]) -> dict[str, dict]:
     """Returns mean and standard deviation over seeds of each common metric, in the unit of the papers."""
-    of_row = {}
+    row_scores = {}
     for metric in metrics:
-        values = [(1 if metric in IN_PERCENT else 100) * of_seed.get(metric, np.nan) for of_seed in scores]
+        values = [(1 if metric in IN_PERCENT else 100) * seed_scores.get(metric, np.nan) for seed_scores in scores]
         if values and not np.isnan(values).any():
             mean, papers = statistics.mean(values), paper.get(metric)
-            of_row[metric] = {
+            row_scores[metric] = {
                 "mean": mean,
                 "std": statistics.stdev(values) if len(values) > 1 else None,
                 "values": values,
                 "paper": papers,
                 "difference": None if papers is None else mean - papers,
             }
-    return of_row
+    return row_scores
 
 
 def compare_rows(plan: Plan, metric: str, rows: Sequence[dict], items: Mapping[tuple[str, int], Any]) -> None:
@@ -254,14 +254,14 @@ def compare_rows(plan: Plan, metric: str, rows: Sequence[dict], items: Mapping[t
         differences = [np.subtract(*pair) for pair in pairs if all(scores is not None for scores in pair)]
         if differences:
             comparison = compare(np.mean(differences, axis=0))
-            of_paper: Any = [table.rows[name].get(metric) for name in (row["name"], base)]
+            paper_scores: Any = [table.rows[name].get(metric) for name in (row["name"], base)]
             row["comparisons"][metric] = {
                 "against": base,
                 "seeds": len(differences),
                 "difference": comparison.difference,
                 "interval": list(comparison.interval),
                 "p_value": comparison.p_value,
-                "paper": None if None in of_paper else of_paper[0] - of_paper[1],
+                "paper": None if None in paper_scores else paper_scores[0] - paper_scores[1],
             }
             compared.append(row["comparisons"][metric])
     for comparison, corrected in zip(compared, holm([entry["p_value"] for entry in compared]), strict=True):

@@ -37,7 +37,7 @@ def check_backend(spec: str) -> None:
     """Raises an IndexFolderError unless a spec names a backend."""
     name, _, uri = spec.partition(":")
     if spec != EXACT and not (name == "milvus" and uri):
-        raise IndexFolderError(f"Unknown search backend {spec!r:.80}; known: exact or milvus:URI.")
+        raise IndexFolderError(f"Unknown search backend {spec!r:.80}; choose exact or milvus:URI.")
 
 
 def search(
@@ -108,7 +108,7 @@ def nearest(parts: Sequence[np.ndarray], queries: np.ndarray, top_k: int) -> tup
 
     `parts` are arrays `(n, dimension)` of float16 or float32; rows are numbered through all of them.
     """
-    wanted = np.ascontiguousarray(queries, dtype=np.float32)
+    query_array = np.ascontiguousarray(queries, dtype=np.float32)
     products = np.empty((len(queries), sum(map(len, parts))), np.float32)
     torch = sys.modules.get("torch")  # if it is already loaded: it converts eight times as fast as NumPy
     first = 0
@@ -116,7 +116,7 @@ def nearest(parts: Sequence[np.ndarray], queries: np.ndarray, top_k: int) -> tup
         for start in range(0, len(part), ROWS_AT_ONCE):
             block = np.array(part[start : start + ROWS_AT_ONCE])
             block = block.astype(np.float32) if torch is None else torch.from_numpy(block).float().numpy()
-            np.matmul(wanted, block.T, out=products[:, first : first + len(block)])
+            np.matmul(query_array, block.T, out=products[:, first : first + len(block)])
             first += len(block)
     k = min(top_k, products.shape[1])
     scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)

@@ -187,8 +187,8 @@ class IndexFolder:
                 "names": list(names),
                 "skipped": [list(entry) for entry in skipped],
                 "stamps": stamps or {},
-                **({} if captions is None else {"captions": [list(of_item) for of_item in captions]}),
-                **({} if columns is None else {"columns": [dict(of_item) for of_item in columns]}),
+                **({} if captions is None else {"captions": [list(texts) for texts in captions]}),
+                **({} if columns is None else {"columns": [dict(values) for values in columns]}),
             }
             (folder / ITEMS).write_text(json.dumps(content), encoding="utf-8")
             with zipfile.ZipFile(folder / THUMBNAILS, "w") as archive:
@@ -205,21 +205,21 @@ class IndexFolder:
 
     def items(self) -> tuple[list[str], list[list[str]]]:
         """Returns the names of all items with an embedding, and names and reasons of the others."""
-        of_shards = [self.shard(number).items for number in range(self.num_shards)]
-        names = [name for items in of_shards for name in items.names]
-        return names, [entry for items in of_shards for entry in items.skipped]
+        shard_items = [self.shard(number).items for number in range(self.num_shards)]
+        names = [name for items in shard_items for name in items.names]
+        return names, [entry for items in shard_items for entry in items.skipped]
 
     def stamps(self) -> dict[int, FileStamp]:
         """Returns the stamps of the items in written shards, by item number."""
-        of_shards = [self.shard(number).read_items().stamps for number in self.written_shards()]
-        return {item: stamp for stamps in of_shards for item, stamp in stamps.items()}
+        shard_stamps = [self.shard(number).read_items().stamps for number in self.written_shards()]
+        return {item: stamp for stamps in shard_stamps for item, stamp in stamps.items()}
 
     def embeddings(self) -> list[np.ndarray]:
         """Returns the memory-mapped embeddings of each shard, float16 `(items, dimension)`."""
         return [self.shard(number).embeddings for number in range(self.num_shards)]
 
     def at(self, places: np.ndarray) -> list[tuple[Shard, int]]:
-        """Returns shard and row in the shard for each place."""
+        """Returns the shard and the row in this shard of each place."""
         numbers, rows = np.divmod(places, self.description.items_per_shard)
         return [(self.shard(number), row) for number, row in zip(numbers.tolist(), rows.tolist(), strict=True)]
 

@@ -137,8 +137,8 @@ class MilvusSearch:
 
     def count(self, filter: str = "") -> int:
         """Returns the number of rows in the collection that match an expression."""
-        of_query = {"consistency_level": "Strong", "timeout": SECONDS_TO_ANSWER}
-        [counted] = self.client.query(self.collection, filter=filter, output_fields=["count(*)"], **of_query)
+        options = {"consistency_level": "Strong", "timeout": SECONDS_TO_ANSWER}
+        [counted] = self.client.query(self.collection, filter=filter, output_fields=["count(*)"], **options)
         return int(counted["count(*)"])
 
     @cached_property
@@ -153,8 +153,8 @@ class MilvusSearch:
         if not number:
             return [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
         kind = self.index_type
-        most, wanted = min(number, MAX_ROWS_OF_AN_ANSWER), min(top_k, number)
-        if wanted > most:
+        most, num_hits = min(number, MAX_ROWS_OF_AN_ANSWER), min(top_k, number)
+        if num_hits > most:
             raise IndexFolderError(f"Milvus returns at most {most} rows, not {top_k}; request fewer.")
         limit = min(max(CANDIDATES, CANDIDATES_A_HIT * top_k), most)
         params = {"nprobe": CELLS_TO_SEARCH} if kind.startswith("IVF") else {}
@@ -165,12 +165,12 @@ class MilvusSearch:
             ranked = {"search_params": {"metric_type": SCORE, "params": params}, "limit": limit}
             answers = self.client.search(self.collection, data=list(queries), **ranked, **request)
             keys = [[hit["key"] for hit in answer] for answer in answers]
-            if any(len(of_query) < wanted for of_query in keys):  # a graph or cells may not reach all matching rows
+            if any(len(hit_keys) < num_hits for hit_keys in keys):  # a graph or cells may not reach all matching rows
                 rows = self.client.query(self.collection, output_fields=["key"], limit=most, **request)
-                keys = [[*{*of_query, *(row["key"] for row in rows)}] for of_query in keys]
+                keys = [[*{*hit_keys, *(row["key"] for row in rows)}] for hit_keys in keys]
         return [
-            self.index.best(np.array(of_query, np.int64), query, top_k)
-            for of_query, query in zip(keys, queries, strict=True)
+            self.index.best(np.array(hit_keys, np.int64), query, top_k)
+            for hit_keys, query in zip(keys, queries, strict=True)
         ]
 
 

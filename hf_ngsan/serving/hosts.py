@@ -16,7 +16,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as error:
-        problem = f"No server can listen at {host!r}, port {port or 'any'} ({error})"
+        problem = f"No server can listen on {host!r}, port {port or 'any'} ({error})"
         raise OSError(f"{problem}; choose another --host or --port.") from error
     # Connections inherit this option. Without it, an answer in two parts would wait 40 ms for the client.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -22,12 +22,12 @@ from ..sharing.endpoint_handler import from_base64
 
 T = TypeVar("T")
 OPTIONS = {"num_beams": 16, "max_new_tokens": MAX_CAPTION_LENGTH}
-"""Arguments of `generate()` in requests, and their maximal values."""
+"""Arguments of `generate()` in requests, and their maximum values."""
 FREE_BYTES = 2**20
 """Bytes of a body that are always read, so that requests with usual photos do not wait for large, slow ones."""
-LARGE_BODIES = 8  # bodies of maximal size that may be in memory at the same time
+LARGE_BODIES = 8  # bodies of maximum size that may be in memory at the same time
 MAX_MARKS = 100_000
-"""Maximal brackets and commas of JSON; a body of brackets alone would need thirty times its size when parsed."""
+"""Maximum brackets and commas of JSON; a body of brackets alone would need thirty times its size when parsed."""
 MAX_READERS = 4
 MAX_ASPECT_RATIO = 100
 """Largest ratio of the long to the short side; resizing a thinner image would multiply its pixels."""
@@ -36,7 +36,7 @@ STRANGERS_FORMATS = tuple(name for name in IMAGE_FORMATS if name != "TIFF")
 MAX_EXIF_BYTES = 2**16
 """Largest EXIF data that are parsed (the maximum of JPEG); EXIF entries can also point to the same bytes."""
 MAX_SCANS = 100
-"""Maximal scans of a JPEG file. Progressive files have about ten; even a short scan costs a pass over all pixels."""
+"""Maximum scans of a JPEG file. Progressive files have about ten; even a short scan costs a pass over all pixels."""
 START_OF_SCAN = b"\xff\xda"
 
 
@@ -45,15 +45,15 @@ class ServingLimits:
     """Limits of requests, and settings of batches.
 
     Attributes:
-        request_bytes: maximal bytes of the body of a request.
-        images: maximal images of a request.
-        pixels: maximal pixels of all images of a request, and of all images that are decoded at the same time.
-        cost: maximal images x beams x tokens of a request and of a batch; tokens include those of the given text.
-        seconds: maximal seconds until the head of a request has arrived, and from then until its answer.
-        connections: maximal open connections; further requests get status 503.
-        waiting: maximal waiting images; further requests get status 503.
-        batch_size: images captioned together.
-        wait_ms: milliseconds that an incomplete batch waits for the next image.
+        request_bytes: maximum size of the body of a request in bytes.
+        images: maximum number of images per request.
+        pixels: maximum number of pixels per request, and of all images that are decoded at the same time.
+        cost: maximum of images x beams x tokens, per request and per batch; tokens include those of `text`.
+        seconds: maximum time until the head of a request has arrived, and from then until its answer.
+        connections: maximum number of open connections; more requests get status 503.
+        waiting: maximum number of waiting images; more requests get status 503.
+        batch_size: maximum number of images in a batch.
+        wait_ms: time in milliseconds that an incomplete batch waits for another image.
     """
 
     request_bytes: int = 32_000_000
@@ -178,7 +178,7 @@ class RequestReader:
         room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
         if tokens > room and (asked or words):
             asked = f"max_new_tokens is {tokens}, after {words} words of text"
-            raise RequestError(400, f"{asked}; this captioner can then generate {room}.")
+            raise RequestError(400, f"{asked}; this captioner can then generate at most {room}.")
         passes = beams + bool(options.get("scores"))  # scores need another pass over the caption
         return passes * (words + tokens)
 
@@ -214,7 +214,7 @@ def check_options(options: Mapping[str, Any]) -> None:
             is_right = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= OPTIONS[name]
             right = f"a whole number from 1 to {OPTIONS[name]}"
         else:
-            raise RequestError(400, f"{name!r:.60} is not an option; there are {', '.join(OPTIONS)}, text and scores.")
+            raise RequestError(400, f"{name!r:.60} is not an option; available: {', '.join(OPTIONS)}, text and scores.")
         if not is_right:
             raise RequestError(400, f"{name} is {value!r:.60}; it must be {right}.")
 
@@ -240,5 +240,5 @@ def size_of(content: bytes, name: str) -> tuple[int, int]:
         raise RequestError(413, f"{name.capitalize()} has too many scans or EXIF data; save it again as a usual image.")
     is_thin = max(width, height) > MAX_ASPECT_RATIO * min(width, height)
     if is_thin or width * height > (Image.MAX_IMAGE_PIXELS or width * height):
-        raise RequestError(413, f"{name.capitalize()} has {width} x {height} pixels, which are too many or too thin.")
+        raise RequestError(413, f"{name.capitalize()} has {width} x {height} pixels, which is too large or too narrow.")
     return width, height

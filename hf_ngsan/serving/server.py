@@ -31,7 +31,7 @@ from ..loading.pipelines import CaptioningPipeline
 from .requests import RequestError, RequestReader, ServingLimits
 
 CLIENT_GONE = 499
-MAX_MESSAGE = 500  # maximal characters of an error message, which may quote a request
+MAX_MESSAGE = 500  # maximum characters of an error message, which may quote a request
 logger = logging.getLogger(__name__)
 
 

@@ -32,14 +32,14 @@ from ..loading.hub import is_of_transformers, needs_the_package, write_self_test
 from ..loading.models import ModelFolderError, auto_classes_of, find_model_folder, load_config, load_model, task_of
 from ..registry import MODEL_TYPES
 from ..tasks.registry import TASKS, fingerprints_of, task_class
-from ..training.config import TrainingConfig, load_training_config, read_yaml
+from ..training.config import TrainingConfig, load_config_of_class, read_yaml
 from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG
 from ..training.task import Evaluation, Task
 
 PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
 MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
 """Characters that could be markup, a table border or a link in Markdown."""
-MAX_VALUE = 1_000  # maximal characters of a value in a card
+MAX_VALUE = 1_000  # maximum characters of a value in a card
 EVALUATIONS = "evaluations.json"
 KEYS = re.compile(r",\s*(\w+)\s*=|^\s*(\w+)\s*=")  # the keys in a dataset spec, after the name of the reader
 PLACES = ("output_dir", "num_workers", "tracker")  # keys of a training config that describe only the machine
@@ -75,7 +75,7 @@ class CardFacts:
     language: str | None = None  # language of the captions, such as "en"
 
 
-def weights_checksum(folder: str | Path) -> str:
+def weight_files_checksum(folder: str | Path) -> str:
     """Returns a checksum of the weights in a model's folder."""
     digest = hashlib.sha256()
     for file in sorted([*Path(folder).glob("[!.]*.safetensors"), *Path(folder).glob("[!.]*.onnx")]):
@@ -96,7 +96,7 @@ def record(
         raise ValueError("The scores of an ensemble cannot be written into the folder of one model; give file=FILE.")
     folder = Path(find_model_folder(models[0]))
     facts: Any = {"rows": evaluation.rows, "scores": dict(evaluation.scores), "fingerprints": evaluation.fingerprints}
-    recorded = RecordedEvaluation(data, split, **facts, weights=weights_checksum(folder))
+    recorded = RecordedEvaluation(data, split, **facts, weights=weight_files_checksum(folder))
     if file is not None:
         write_output(file, json.dumps({"model": models, **asdict(recorded)}, indent=1) + "\n")
     else:
@@ -119,7 +119,7 @@ def read_evaluations(folder: str | Path) -> list[RecordedEvaluation]:
     """Returns the evaluations of the current weights in a folder; those of earlier weights are left out."""
     file = Path(folder) / EVALUATIONS
     entries = json.loads(file.read_bytes()) if file.is_file() else []
-    weights = weights_checksum(folder) if entries else ""
+    weights = weight_files_checksum(folder) if entries else ""
     return [RecordedEvaluation(**entry) for entry in entries if entry["weights"] == weights]
 
 
@@ -214,7 +214,7 @@ def config_of_run(folder: Path) -> TrainingConfig | None:
     if run is None:
         return None
     task = task_class(str(task_of(load_config(folder))))
-    return load_training_config(run / TRAINING_CONFIG, (), lambda model: task.config_class)
+    return load_config_of_class(run / TRAINING_CONFIG, (), lambda model: task.config_class)
 
 
 def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
@@ -234,7 +234,7 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
             rows=config.data.limit,
             scores=scores,
             fingerprints=fingerprints_of(task, Evaluation(scores), generation, vars(config.evaluation)),
-            weights=weights_checksum(folder),
+            weights=weight_files_checksum(folder),
             seed=seed,
             chose_epoch=config.evaluation.metric in scores,
         )
@@ -377,7 +377,7 @@ class Markdown(str):
 def template() -> jinja2.Template:
     environment = jinja2.Environment(  # nosec B701  # Markdown needs other escapes than HTML
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        finalize=lambda value: value if isinstance(value, Markdown) else plain(value),
+        finalize=lambda value: value if isinstance(value, Markdown) else plain_text(value),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
@@ -398,10 +398,10 @@ def over_seeds(evaluation: RecordedEvaluation, facts: CardFacts) -> tuple[list, 
 def code(value: Any) -> Markdown:
     """Returns any value as Markdown code."""
     text = one_line(value)
-    return Markdown(f"`{text}`" if PLAIN_CODE.fullmatch(text) else f"<code>{plain(text)}</code>")
+    return Markdown(f"`{text}`" if PLAIN_CODE.fullmatch(text) else f"<code>{plain_text(text)}</code>")
 
 
-def plain(value: Any) -> str:
+def plain_text(value: Any) -> str:
     """Returns a value as Markdown text without markup."""
     return MARKUP.sub(as_entity, one_line(value))
 
@@ -427,10 +427,10 @@ def training(model: PreTrainedModel, facts: CardFacts) -> Iterator[str]:
         return
     data, settings = facts.training_config.get("data", {}), facts.training_config.get("training", {})
     validation = data.get("validation_split")
-    chosen = f" (the best epoch was chosen on the split {plain(validation)})" if validation else ""
+    chosen = f" (the best epoch was chosen on the split {plain_text(validation)})" if validation else ""
     yield (
-        f"It was trained on {code(data.get('spec'))}, split {plain(data.get('train_split'))}{chosen}, with seed "
-        f"{plain(settings.get('seed'))}. [`{TRAINING_CONFIG}`]({TRAINING_CONFIG}) has every setting: "
+        f"It was trained on {code(data.get('spec'))}, split {plain_text(data.get('train_split'))}{chosen}, with seed "
+        f"{plain_text(settings.get('seed'))}. [`{TRAINING_CONFIG}`]({TRAINING_CONFIG}) has every setting: "
         f"`hf-ngsan train --config {TRAINING_CONFIG}` repeats the training."
     )
     start = facts.training_config.get("model", {}).get("init_from")

@@ -37,22 +37,22 @@ class EndpointHandler:
         parameters = data.get("parameters") or {}
         unknown = sorted(set(parameters) - set(PARAMETERS))
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is not a parameter; there are {', '.join(PARAMETERS)}.")
+            raise ValueError(f"{unknown[0]!r} is not a parameter; available: {', '.join(PARAMETERS)}.")
         several = isinstance(inputs, list)
         images: list = inputs if several else [inputs]
         if not 1 <= len(images) <= MAX_IMAGES:
             raise ValueError(f"A request has 1 to {MAX_IMAGES} images, not {len(images)}.")
-        answers = self.pipeline([decoded(image, place) for place, image in enumerate(images)], **parameters)
+        answers = self.pipeline([decoded_input(image, place) for place, image in enumerate(images)], **parameters)
         return answers if several else answers[0]
 
 
-def decoded(value: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES)) -> Any:
+def decoded_input(value: Any, place: int, keys: tuple[str, ...] = (*FILES, *NO_FILES)) -> Any:
     """Returns an input with its base64 text decoded; raises a ValueError for file names and URLs at any depth."""
     if isinstance(value, Mapping) and {*value} <= {*keys}:
-        files = {key: decoded(value[key], place, ()) for key in FILES if value.get(key) is not None}
+        files = {key: decoded_input(value[key], place, ()) for key in FILES if value.get(key) is not None}
         return {**value, **files}
     if isinstance(value, list) and not keys:
-        return [decoded(frame, place, ()) for frame in value]
+        return [decoded_input(frame, place, ()) for frame in value]
     if isinstance(value, str):
         with suppress(ValueError):
             return from_base64(value)

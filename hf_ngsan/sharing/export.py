@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..exporting import Captioner, check_exporter, compare
+from ..exporting import ExportedCaptioner, check_exporter, compare_exported
 from ..exporting.folder import write_exported_captioner, write_exported_dual_encoder
 from ..exporting.onnx_folder import write_graphs_beside
 from ..io.folders import check_new_folder, write_folder_atomically
@@ -37,7 +37,7 @@ def export_model(
         check: whether to compare captions of the first `limit` images (64 by default) of a `split` of `data`; the
             default is the validation split of the model's training data, or else synthetic scenes.
 
-    Returns the number of images and the result of [`~hf_ngsan.exporting.compare`] if `check` is true.
+    Returns the number of images and the result of [`~hf_ngsan.exporting.compare_exported`] if `check` is true.
 
     Raises:
         ValueError: this model cannot be exported, or its export cannot be checked.
@@ -73,7 +73,7 @@ def export_model(
     if rows is None:
         return None
     logger.info("Compared on %s, split %s.", data, split)
-    return len(rows), *compare(model, processor, Captioner(output), rows)
+    return len(rows), *compare_exported(model, processor, ExportedCaptioner(output), rows)
 
 
 def data_of(folder: Path, model: Any, split: str) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from .cards import (
     CARD,
     CardFacts,
     collect_card_facts,
-    weights_checksum,
+    weight_files_checksum,
     write_card,
     write_evaluations,
 )
@@ -79,7 +79,7 @@ def push_to_hub(
     Args:
         model, processor: see [`save_for_hub`].
         repo_id: `user/name`, or `name` for the user of the token; created if absent.
-        max_shard_size: maximal size of a file of weights, as in transformers.
+        max_shard_size: maximum size of a file of weights, as in transformers.
         tags: further tags of the card.
         options: options of [`~hf_ngsan.sharing.upload_checkpoint`]: `private`, `token`, `revision`, `create_pr`,
             `commit_message` and others as in huggingface_hub, and `overwrite`.
@@ -130,7 +130,7 @@ def push(
     options_of_card = {"license": license, "runs": runs}
     unused_options = [f"--{option}" for option, value in options_of_card.items() if value]
     if facts.own_card is not None and unused_options:
-        raise ValueError(f"{name} has a README.md, uploaded unchanged: edit it, and omit {', '.join(unused_options)}.")
+        raise ValueError(f"{name} has a README.md; edit it instead of using {', '.join(unused_options)}.")
     model, processor = load_model(name)
 
     def write(target: Path) -> None:
@@ -200,7 +200,7 @@ def write_facts(folder: Path, facts: CardFacts) -> None:
         text = yaml.safe_dump(dict(facts.training_config), sort_keys=False)
         write_text_atomically(folder / TRAINING_CONFIG, text)
     if facts.evaluations:
-        weights = weights_checksum(folder)  # the same weights may now be in other files
+        weights = weight_files_checksum(folder)  # the same weights may now be in other files
         write_evaluations(folder, [replace(evaluation, weights=weights) for evaluation in facts.evaluations])
 
 

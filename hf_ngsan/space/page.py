@@ -118,7 +118,7 @@ def make_page(parts: Parts) -> Page:
     """Makes the page, with a tab for each available part: photographs, regions to drag, and search."""
     with Page(title="hf-ngsan", analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
         licence = licence_of(parts.pipeline.model.config)
-        terms = f"; its weights are under {code(licence.license_name or licence.license)}" if licence else ""
+        terms = f"; license of its weights: {code(licence.license_name or licence.license)}" if licence else ""
         does = "Caption photographs and find them by words" if parts.reads_images else "Caption regions, and move them"
         gradio.Markdown(f"# {does}\n`{parts.name}`, by hf-ngsan{terms}")
         if parts.reads_images:
@@ -209,7 +209,7 @@ def uploaded_image(path: str, name: str) -> Image.Image:
 
 def add_regions(parts: Parts, page: Page) -> None:
     rows: Any = parts.rows
-    gradio.Markdown("Drag an object, or its lower right corner, with mouse or finger to update captions and attention.")
+    gradio.Markdown("Drag an object, or its lower right corner. The captions and the attention are then updated.")
     with gradio.Row():
         number = gradio.Number(0, label="Example", info=f"0 to {len(rows) - 1}", precision=0, elem_id="example")
         num_beams = add_beams()

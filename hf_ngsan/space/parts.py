@@ -23,9 +23,9 @@ from . import drawing
 MIN_SIDE = 0.03
 """Smallest side of a box as a fraction of the image side, so that its corner can still be dragged."""
 NOTE = (
-    "The arrow keys also move a region, and with Shift its corner. Lines and table show how much the region that was "
-    "moved last attends to the others in the encoder (mean over layers and heads). Tap a word or point at it to see "
-    "its attention map."
+    "The arrow keys also move a region; with Shift, they move its corner. The lines and the table show the attention "
+    "from the last moved region to the others in the encoder (mean over layers and heads). Tap a word, or point at it, "
+    "to see its attention map."
 )
 
 

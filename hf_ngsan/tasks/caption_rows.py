@@ -171,7 +171,7 @@ class ImageAugmentation:
         changed["image"] = load_image(row["image"], f"the image of image_id {row.get('image_id')}")
         says_sides = any(SIDE.search(caption) for caption in row.get("captions") or ())
         if random.random() < settings.flip and not says_sides:
-            changed = mirrored(changed)
+            changed = mirrored_row(changed)
         if settings.smallest_crop < 1:
             changed = cropped(changed, crop_box(changed["image"].size, settings.smallest_crop, random))
         if settings.color_jitter:
@@ -257,7 +257,7 @@ def encode_once(
     return rows, validation_rows
 
 
-def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:
+def mirrored_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row with image and boxes mirrored."""
     changed = {**row, "image": row["image"].transpose(Image.Transpose.FLIP_LEFT_RIGHT)}
     if row.get("visual_boxes") is not None:

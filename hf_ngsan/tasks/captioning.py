@@ -171,8 +171,8 @@ class CaptioningTask(Task):
         names = self.config.training.teachers
         if not names:
             return None
-        teacher, of_teacher = load_captioners(names)
-        if of_teacher.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
+        teacher, teacher_processor = load_captioners(names)
+        if teacher_processor.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
             other = f"training.teachers has {names[0]}, which has another vocabulary than this captioner"
             raise ConfigError(f"{other}; data.new_words=null keeps that of model.init_from.")
         return teacher.requires_grad_(False)
@@ -250,13 +250,13 @@ class CaptioningTask(Task):
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        known = "metrics: cider_d, bleu, rouge_l, cider (these by default), meteor (needs hf-ngsan[eval])"
+        known = "metrics: cider_d, bleu, rouge_l, cider, meteor (needs hf-ngsan[eval]); default: the first four"
         parser.add_argument("--metrics", nargs="+", metavar="METRIC", help=known)
-        language = "language of the captions, such as de (default: that of the model's tokenizer)"
+        language = "language of the captions, such as de (default: the language of the model's tokenizer)"
         parser.add_argument("--language", metavar="CODE", help=language)
-        clip_score = "also compute CLIPScore and RefCLIPScore with this dual encoder, for data with images"
+        clip_score = "also compute CLIPScore and RefCLIPScore with this dual encoder; the dataset needs images"
         parser.add_argument("--clip-score", type=os.path.expanduser, metavar="DUAL_ENCODER", help=clip_score)
-        cut = "for --clip-score: truncate captions that are too long for the text encoder (default: an error)"
+        cut = "with --clip-score, truncate captions that are too long for the dual encoder (default: an error)"
         parser.add_argument("--truncate-captions", action="store_true", help=cut)
 
     @classmethod

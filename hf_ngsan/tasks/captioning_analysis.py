@@ -21,7 +21,7 @@ from ..data.scenes.relations import MENTION
 from ..data.scenes.scoring import relation_swaps, score_swaps
 from ..guests.dual_encoders import dual_encoder_of
 from ..loading.calibration import SURE, Calibration, familiarity, sigmoid, to_text, weights_of
-from ..loading.confidence import embed_captions, embed_images
+from ..loading.confidence import caption_embeddings, image_embeddings
 from ..loading.models import load_model
 from ..loading.provenance import model_fingerprint, vision_provenance
 from ..metrics import CiderD
@@ -62,12 +62,12 @@ def captions_with_visualness(
     return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
 
 
-def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[WordVisualness]:
+def visualness_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[WordVisualness]:
     """Returns the visualness of each word, the most visual word first; equal ones are in alphabetical order."""
-    of_words = defaultdict(list)
+    by_word = defaultdict(list)
     for word, value in chain.from_iterable(captions):
-        of_words[word].append(value)
-    table = [WordVisualness(word, fmean(values), len(values), pstdev(values)) for word, values in of_words.items()]
+        by_word[word].append(value)
+    table = [WordVisualness(word, fmean(values), len(values), pstdev(values)) for word, values in by_word.items()]
     return sorted(table, key=lambda entry: (-entry.mean, entry.word))
 
 
@@ -259,7 +259,7 @@ def calibrate(
 ) -> Calibration:
     """Calibrates the confidence of a captioner with datasets that it was not trained on, and its training images."""
     if not all(map(len, training_rows)):
-        empty = next(spec for spec, of_spec in zip(data, training_rows, strict=True) if not len(of_spec))
+        empty = next(spec for spec, spec_rows in zip(data, training_rows, strict=True) if not len(spec_rows))
         raise ValueError(f"{empty} has no training images; give their split with --train-split.")
     if (number := sum(map(len, rows))) < (least := NUM_FOLDS * NUM_BINS):
         raise ValueError(f"{number} photographs are too few for a calibration; {least} are needed in {split}.")
@@ -272,16 +272,16 @@ def calibrate(
         return dict(processor(**visual_arguments(take(dataset, indices))).to(captioner.device))
 
     def embed(dataset: Dataset, indices: range) -> list[np.ndarray]:
-        return list(embed_images(encoder, read(dataset, indices)))
+        return list(image_embeddings(encoder, read(dataset, indices)))
 
     def caption(dataset: Dataset, indices: range) -> list[tuple[str, float, float, np.ndarray]]:
         batch = read(dataset, indices)
-        images, inputs = embed_images(encoder, batch), with_features(captioner, batch)
+        images, inputs = image_embeddings(encoder, batch), with_features(captioner, batch)
         with torch.inference_mode():
             sequences = captioner.generate(**inputs, num_beams=beams)
         texts = [text.strip() for text in processor.batch_decode(sequences, skip_special_tokens=True)]
-        scores = [of_text.score for of_text in text_scores(captioner, processor.tokenizer, inputs, sequences)]
-        similarities = (images * embed_captions(encoder, texts)).sum(-1).tolist()
+        scores = [text_score.score for text_score in text_scores(captioner, processor.tokenizer, inputs, sequences)]
+        similarities = (images * caption_embeddings(encoder, texts)).sum(-1).tolist()
         return list(zip(texts, scores, similarities, images, strict=True))
 
     def each(function: Any, datasets: Sequence[Dataset], description: str) -> Iterable[Any]:

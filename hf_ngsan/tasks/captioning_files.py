@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..exporting.captioner import Captioner, Encoded, is_one_of
+from ..exporting.captioner import Encoded, ExportedCaptioner, is_one_of
 from ..exporting.onnx_folder import open_dual_encoder
 from ..io.packaged import find_model_folder
 from ..loading.calibration import Calibration
@@ -38,7 +38,7 @@ IMAGES_AT_ONCE = 16  # more images are not faster and need more memory
 
 
 def caption_files(
-    captioner: Captioner,
+    captioner: ExportedCaptioner,
     paths: Sequence[str],
     *,
     batch_size: int = IMAGES_AT_ONCE,
@@ -89,25 +89,27 @@ class GraphJudge:
         self, inputs: dict[str, np.ndarray], captions: Sequence[str], scores: Sequence[float]
     ) -> list[dict[str, Any]]:
         """Returns `confidence`, `unlike_training` and `doubt` of each caption, from the inputs of the captioner."""
-        of_images, of_texts = self.encoders
-        images = of_images.embed(inputs)
-        texts = map(of_texts.embed, captions)  # None for a caption without words, which matches no image
+        image_encoder, text_encoder = self.encoders
+        images = image_encoder.embed(inputs)
+        texts = map(text_encoder.embed, captions)  # None for a caption without words, which matches no image
         pairs = zip(images, texts, strict=True)
         similarities = [0.0 if text is None else float(image @ text[0]) for image, text in pairs]
         return self.calibration.judge(images, scores, np.array(similarities))
 
 
-def scores_of(captioner: Captioner, encoded: Encoded, ids: np.ndarray) -> list[tuple[float, list[tuple[str, float]]]]:
+def scores_of(
+    captioner: ExportedCaptioner, encoded: Encoded, ids: np.ndarray
+) -> list[tuple[float, list[tuple[str, float]]]]:
     """Returns score and word scores of captions `(B, length)`, like [`~hf_ngsan.models.text_scores.text_scores`]."""
     is_end = is_one_of(ids[:, 1:], captioner.decoding["eos_token_ids"])
     lengths = np.where(is_end.any(-1), is_end.argmax(-1) + 1, is_end.shape[1])
     ids = ids[:, : 1 + lengths.max()]
     all_scores = captioner.log_probabilities(encoded, ids[:, :-1])
-    of_tokens = np.take_along_axis(all_scores, ids[:, 1:, None], axis=-1)[..., 0]
+    token_scores = np.take_along_axis(all_scores, ids[:, 1:, None], axis=-1)[..., 0]
     vocabulary: Any = captioner.words.vocabulary
-    of_captions = []
-    for tokens, length, values in zip(ids[:, 1:].tolist(), lengths.tolist(), of_tokens.tolist(), strict=True):
+    caption_scores = []
+    for tokens, length, values in zip(ids[:, 1:].tolist(), lengths.tolist(), token_scores.tolist(), strict=True):
         pairs = list(zip(tokens, values, strict=True))[:length]
         words = [(vocabulary[token], value) for token, value in pairs if token not in captioner.words.special]
-        of_captions.append((sum(values[:length]) / max(length, 1), words))
-    return of_captions
+        caption_scores.append((sum(values[:length]) / max(length, 1), words))
+    return caption_scores

@@ -17,7 +17,7 @@ from ..loading.models import changed_config, derive_from, find_model_folder, loa
 from ..loading.provenance import backbone_settings, is_provenance, provenance_difference, vision_provenance
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
-from ..training.objectives.policy import Policy, drawing
+from ..training.objectives.policy import Policy, sampling_generate
 from ..training.objectives.self_critical import SelfCritical
 from ..training.objectives.self_critical_rewards import CaptionRewards
 from ..training.objectives.teacher_forcing import TeacherForcing
@@ -42,7 +42,7 @@ ONLY_OURS = (
 def new_captioner(
     config: "CaptioningConfig", captions: Sequence[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes model (on the CPU) and processor of a training config, with the vocabulary of the training captions.
+    """Creates the model, on the CPU, and the processor of a training config, for the words of the training captions.
 
     With `model.init_from`, both come from a trained captioner, and the other fields of the section change its
     configuration. New words of the captions are added to its vocabulary, except in purely self-critical training, where
@@ -97,8 +97,8 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
     if not is_new and fields.get("vision_config") is not None:
         changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
         changed["transformers_version"] = None  # makes unknown keys errors, as in a config of a user
-        wanted = changed_config(config, {"vision_config": changed}).vision_config
-        how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
+        new_vision = changed_config(config, {"vision_config": changed}).vision_config
+        how_trained = {"frozen": new_vision.frozen, "save_frozen_weights": new_vision.save_frozen_weights}
         as_saved = {name: getattr(trained, name) for name in how_trained}  # loading needs to know where the weights are
         fields["vision_config"] = {**changed, **as_saved}
     model, processor = load_captioner(folder, new_vision=is_new, **fields)
@@ -233,7 +233,7 @@ class GuestSelfCritical(GuestObjective, SelfCritical):
         greedy = self.generated(encoded) if self.settings.baseline == "greedy" else None
         if self.settings.decoding == "beam":
             return self.generated(encoded, num_beams=number, num_return_sequences=number), greedy
-        draw = drawing(self.policy, self.uniforms(rows, update).to(model.device))
+        draw = sampling_generate(self.policy, self.uniforms(rows, update).to(model.device))
         return self.generated(encoded, custom_generate=draw, do_sample=True, num_return_sequences=number), greedy
 
     def generated(self, encoded: dict, **settings: Any) -> torch.Tensor:
@@ -258,8 +258,8 @@ def policy_of(guest: Guest, settings: Any) -> Policy:
     pad_token_id = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     config: Any = guest.model.config
     size = config.get_text_config(decoder=True).vocab_size
-    of_images = {getattr(config, name, None) for name in ("image_token_id", "video_token_id")} - {None}
-    never = {*of_images, *tokenizer.all_special_ids, *(guest.model.generation_config.suppress_tokens or ())}
+    image_ids = {getattr(config, name, None) for name in ("image_token_id", "video_token_id")} - {None}
+    never = {*image_ids, *tokenizer.all_special_ids, *(guest.model.generation_config.suppress_tokens or ())}
     never -= {end, *guest.caption_ids("")}
     return Policy(
         eos_token_id=end,

@@ -20,7 +20,7 @@ from ..retrieval.index_folder import DESCRIPTION, read_description
 def inspect(path: str | os.PathLike, *, source_format: str | None = None) -> list[str]:
     """Returns the kind of a file or folder, and a line for each fact about it, including its first problem.
 
-    All data are read, and files with recorded checksums are compared with these.
+    All data are read, and files with a recorded checksum are compared with it.
 
     Args:
         path: images, videos, features, annotations, a model, a training run or a search index; specs such as
@@ -63,8 +63,8 @@ def lines_of_model(path: Path) -> list[str]:
         if config.get(field) is not None:
             lines.append(f"{words}: {config[field]}")
     if config.get("vision_config"):
-        of_clips = config["vision_config"].get("kind") == "frames"
-        lines.append(f"has a vision encoder and reads {'videos' if of_clips else 'images'}")
+        reads_clips = config["vision_config"].get("kind") == "frames"
+        lines.append(f"has a vision encoder and reads {'videos' if reads_clips else 'images'}")
     files = sorted(path.glob("[!.]*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")

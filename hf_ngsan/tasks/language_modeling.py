@@ -48,8 +48,8 @@ def evaluate_language_model(
     """Returns the mean cross-entropy per word (including the end token), its exponential `perplexity`, and accuracy."""
 
     def measure(indices: range) -> list[tuple[float, int, int]]:
-        of_rows = [row["captions"] for row in take(rows, indices)]
-        captions = [caption for texts in of_rows for caption in texts]
+        captions_by_row = [row["captions"] for row in take(rows, indices)]
+        captions = [caption for texts in captions_by_row for caption in texts]
         labels = processor(captions=captions)["labels"].to(model.device)
         with torch.inference_mode():
             log_probs = next_word_logits(model, labels).float().log_softmax(-1)
@@ -58,7 +58,7 @@ def evaluate_language_model(
         right = (log_probs.argmax(-1) == labels) & targets
         values = torch.stack([losses, right.to(losses), targets.to(losses)]).cpu().double()  # MPS has no float64
         sums = values.sum(-1).mT
-        return [tuple(part.sum(0).tolist()) for part in sums.split([len(texts) for texts in of_rows])]
+        return [tuple(part.sum(0).tolist()) for part in sums.split([len(texts) for texts in captions_by_row])]
 
     measured = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")
     loss, right, number = (sum(values) for values in zip(*measured, strict=True))

@@ -25,7 +25,7 @@ from .settings import GenerationSettings
 
 logger = logging.getLogger(__name__)
 
-MAX_UNKNOWN = 0.5  # maximal share of the words of captions outside of a trained model's vocabulary
+MAX_UNKNOWN = 0.5  # maximum share of the words of captions outside of a trained model's vocabulary
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
@@ -37,8 +37,8 @@ def new_config_class(fields: dict, task: str, follows: Mapping[str, str] = FOLLO
     """Returns the configuration class of the section `model`; removes the key `model_type` from its fields."""
     model_type, known = fields.pop("model_type"), own_model_types(task)
     if model_type not in known:
-        of_task = f"{task.replace('_', ' ')} has no model type {model_type!r}"
-        raise ConfigError(f"model.model_type: {of_task}{suggestion(model_type, known)}")
+        problem = f"{task.replace('_', ' ')} has no model type {model_type!r}"
+        raise ConfigError(f"model.model_type: {problem}{suggestion(model_type, known)}")
     check_fields(fields, follows)
     return model_class(model_type, "AutoConfig")
 
@@ -54,9 +54,9 @@ def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> No
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
     if size is None or has_vision:
         return
-    wanted = fields.get("visual_feature_size") or size
-    if wanted != size:
-        raise ConfigError(f"model.visual_feature_size is {wanted}, but the features of {data} have dimension {size}.")
+    chosen = fields.get("visual_feature_size") or size
+    if chosen != size:
+        raise ConfigError(f"model.visual_feature_size is {chosen}, but the features of {data} have dimension {size}.")
     fields["visual_feature_size"] = size
 
 
@@ -104,7 +104,7 @@ def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLO
     folder = fields.pop("init_from")
     config: Any = load_config(folder, task)
     if fields.pop("model_type", None) not in (None, config.model_type):
-        raise ConfigError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
+        raise ConfigError(f"model.init_from: {folder} is a {config.model_type} model; set model.model_type to it.")
     check_fields(fields, follows)
     return folder, config
 
@@ -136,10 +136,10 @@ def check_language(config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises a ConfigError for a language or tokenizer without effect: a trained model keeps its tokenizer."""
     units = tokenizer.init_kwargs.get("units") or "words"
     for key, usual, actual in (("language", ENGLISH, language_of(tokenizer)), ("tokenizer", "words", units)):
-        wanted = getattr(config.data, key)
-        if wanted.partition("-")[0] not in (usual, actual.partition("-")[0]):
+        setting = getattr(config.data, key)
+        if setting.partition("-")[0] not in (usual, actual.partition("-")[0]):
             raise ConfigError(
-                f"data.{key}={wanted} has no effect: the trained model has {actual}. Leave it out, or train a new "
+                f"data.{key}={setting} has no effect: the trained model has {actual}. Leave it out, or train a new "
                 "model (docs/languages.md)."
             )
 
@@ -195,7 +195,7 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
     numbers. An `.npy` file has an array `(lines, size)`; its words are the lines of `dictionary`, and the last of equal
     lines counts.
     """
-    wanted, file = set(words), Path(path).expanduser()
+    vocabulary, file = set(words), Path(path).expanduser()
     if file.suffix == ".npy":
         if dictionary is None:
             raise DataError(f"{file} has vectors but no words; give the list of words with data.dictionary.")
@@ -205,7 +205,7 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
         if len(array) != len(lines):
             raise DataError(f"{file} has {len(array)} vectors, but {dictionary} has {len(lines)} words.")
         places = {line: place for place, line in enumerate(lines)}
-        return {word: np.asarray(array[places[word]], dtype=np.float32) for word in wanted & places.keys()}
+        return {word: np.asarray(array[places[word]], dtype=np.float32) for word in vocabulary & places.keys()}
     vectors: dict[str, np.ndarray] = {}
     size = None
     with open(file, encoding="utf-8", newline="\n") as text:
@@ -215,7 +215,7 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
                 continue
             size = size or line.count(" ")
             word, *numbers = line.rsplit(" ", size)  # some words of GloVe have spaces: "at name@domain.com"
-            if word in wanted:
+            if word in vocabulary:
                 vectors[word] = np.array(numbers, dtype=np.float32)
     return vectors
 
@@ -241,12 +241,12 @@ def checked_generation(arguments: Mapping[str, Any], defaults: Any, several: boo
     for name, value in arguments.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {close[0]}?" if close else "generate() of this model does not accept it here."
-            raise ValueError(f"There is no argument {name!r:.60} of generation; {advice}")
+            advice = f"did you mean {close[0]}?" if close else "leave it out."
+            raise ValueError(f"generate() has no argument {name!r:.60}; {advice}")
         if isinstance(value, str) and name not in TEXTS:
             raise ValueError(f"{name} is {value!r:.60}, which is neither a number nor true or false.")
     if "diversity_penalty" in arguments and "num_beam_groups" not in arguments:
-        raise ValueError("diversity_penalty has an effect with num_beam_groups only; give both.")
+        raise ValueError("diversity_penalty has no effect without num_beam_groups; give both.")
     settings = {"num_beams": defaults.num_beams or 1, "do_sample": defaults.do_sample, **arguments}
     settings.pop(REQUIRED_WORDS, None)
     try:

@@ -19,7 +19,7 @@ from ..data.collator import visual_arguments
 from ..data.question_answering import WithImages
 from ..data.vocabulary import build_question_tokenizer, with_words
 from ..io.files import with_file_names
-from ..loading.pipelines import VisualQuestionAnsweringPipeline
+from ..loading.pipelines import QuestionAnsweringPipeline
 from ..loading.provenance import remember_features
 from ..metrics.vqa import answer_scores, normalize_answer, vqa_accuracy
 from ..training.batches import map_sharded, take
@@ -46,7 +46,7 @@ def column(rows: Dataset, name: str) -> list:
     return rows.with_format(None)[name][:]
 
 
-def image_rows(rows: Dataset) -> Dataset:
+def rows_of_images(rows: Dataset) -> Dataset:
     """Returns the dataset with the image features of the questions, which may be the same dataset."""
     transform = rows.format["format_kwargs"].get("transform")
     return transform.images if isinstance(transform, WithImages) else rows
@@ -56,7 +56,7 @@ def questions_for(
     model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
 ) -> Dataset:
     """Returns the questions with the columns of images that the model reads; see [`caption_rows.rows_for`]."""
-    images = image_rows(rows)
+    images = rows_of_images(rows)
     read = caption_rows.rows_for(model, processor, images, data, keep_images)
     return read if images is rows else rows.with_transform(WithImages(read))
 
@@ -70,7 +70,7 @@ def known_answers(rows: Dataset, min_count: int) -> list[str]:
         counts = Counter(Counter(map(normalize_answer, answers)).most_common(1)[0][0] for answers in lists)
     answers = [answer for answer, number in counts.items() if number >= min_count and answer]
     if not answers:
-        raise DataError(f"No answer occurs for {min_count} of the {len(rows)} questions; lower data.min_answer_count.")
+        raise DataError(f"No answer occurs {min_count} times in {len(rows)} questions; lower data.min_answer_count.")
     return sorted(answers, key=lambda answer: (-counts[answer], answer))
 
 
@@ -102,7 +102,7 @@ def new_question_answerer(config: VisualQuestionAnsweringConfig, rows: Dataset) 
     if "init_from" in fields:
         return new_models.trained_model(fields, task, FOLLOWS_FROM_QUESTIONS)
     kind = new_models.new_config_class(fields, task, FOLLOWS_FROM_QUESTIONS)
-    new_models.set_feature_size(fields, kind, caption_rows.visual_feature_size(image_rows(rows)), data.spec)
+    new_models.set_feature_size(fields, kind, caption_rows.visual_feature_size(rows_of_images(rows)), data.spec)
     limits = {"min_count": data.min_word_count, "max_length": data.max_question_length}
     tokenizer = build_question_tokenizer(column(rows, "question"), **limits)
     answers = known_answers(rows, data.min_answer_count)
@@ -132,13 +132,13 @@ def predict_answers(
 
 def answer_accuracies(rows: Dataset, answers: Sequence[str]) -> dict[str, float]:
     """Returns the VQA accuracy, in percent, of one answer per row, also for each `answer_type` of the rows."""
-    of_rows = [vqa_accuracy(answer, people) for answer, people in zip(answers, column(rows, "answers"), strict=True)]
-    scores = {"accuracy": 100 * sum(of_rows) / len(of_rows)}
+    accuracies = [vqa_accuracy(answer, people) for answer, people in zip(answers, column(rows, "answers"), strict=True)]
+    scores = {"accuracy": 100 * sum(accuracies) / len(accuracies)}
     if "answer_type" in rows.column_names:
-        of_types: dict[str, list[float]] = defaultdict(list)
-        for kind, accuracy in zip(column(rows, "answer_type"), of_rows, strict=True):
-            of_types[accuracy_name(kind or "other")].append(accuracy)
-        scores |= {name: 100 * sum(of_type) / len(of_type) for name, of_type in sorted(of_types.items())}
+        by_type: dict[str, list[float]] = defaultdict(list)
+        for kind, accuracy in zip(column(rows, "answer_type"), accuracies, strict=True):
+            by_type[accuracy_name(kind or "other")].append(accuracy)
+        scores |= {name: 100 * sum(shares) / len(shares) for name, shares in sorted(by_type.items())}
     return scores
 
 
@@ -166,7 +166,7 @@ def answer_questions(
     on_error: str = "raise",
     batch_size: int = 64,
 ) -> Iterator[AnsweredQuestion]:
-    """Answers questions one batch at a time with [`VisualQuestionAnsweringPipeline`].
+    """Answers questions one batch at a time with [`QuestionAnsweringPipeline`].
 
     Questions are rows of a dataset, or mappings with `question` and an image or features. An attention folder gets a
     figure of each question, `NAME.png`. Questions that cannot be read are skipped if `on_error="skip"`.
@@ -174,7 +174,7 @@ def answer_questions(
     arguments: dict[str, Any] = {"top_k": top_k, "on_error": on_error}
     if attention_folder is not None:
         arguments |= caption_rows.prepare_figures(attention_folder)
-    pipeline = VisualQuestionAnsweringPipeline(model=model, processor=processor, batch_size=batch_size)
+    pipeline = QuestionAnsweringPipeline(model=model, processor=processor, batch_size=batch_size)
     questions = questions if isinstance(questions, Dataset) else iter(questions)
     for (name, file_name), answers in zip(with_file_names(names), pipeline(questions, **arguments), strict=True):
         best = answers[0]
@@ -238,7 +238,7 @@ class VisualQuestionAnsweringTask(Task):
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         rows = self.evaluation_rows(model, processor, rows)
-        remember_features(model, image_rows(rows), self.config.data.spec)
+        remember_features(model, rows_of_images(rows), self.config.data.spec)
         return rows
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:

@@ -17,8 +17,7 @@ from ..loading.engines import use_engine
 from ..loading.models import ModelFolderError, is_guest, load_config, task_of
 from ..models.attention_maps import evaluation_mode
 from ..registry import MODEL_TYPES
-from ..training.config import ConfigError, TrainingConfig, suggestion
-from ..training.config import load_training_config as load_training_config_of_class
+from ..training.config import ConfigError, TrainingConfig, load_config_of_class, suggestion
 from ..training.run import TrainingResult, load_split, run_task
 from ..training.task import Evaluation, InputRoles, Task
 from .settings import OF_NEW_MODELS
@@ -61,9 +60,9 @@ def task_class_of(model: Mapping) -> type[Task]:
 
 
 def load_training_config(path: str | os.PathLike, overrides: Iterable[str] = ()) -> TrainingConfig:
-    """Reads a training config with the class of its task; see [`~hf_ngsan.training.config.load_training_config`]."""
+    """Reads a training config with the class of its task; see [`~hf_ngsan.training.config.load_config_of_class`]."""
     overrides = list(overrides)
-    config = load_training_config_of_class(path, overrides, lambda model: task_class_of(model).config_class)
+    config = load_config_of_class(path, overrides, lambda model: task_class_of(model).config_class)
     useless = {f"data.{key}" for key in OF_NEW_MODELS}.intersection(text.partition("=")[0] for text in overrides)
     if useless and "init_from" in config.model:
         raise ConfigError(f"{min(useless)} has no effect: a trained model keeps its vocabulary. Leave it out.")
@@ -223,8 +222,8 @@ def leaks(model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor]) -> Ite
     changes = []
     for before, after in ((0, PADDED), (PADDED, 0)):
         padded = pad(words, (before, after), value=model.config.pad_token_id)
-        of_padded = scores(**{roles.words: padded, roles.word_mask: pad(mask, (before, after))})
-        changes.append(of_padded[:, before : before + words.shape[1]] - expected)
+        padded_scores = scores(**{roles.words: padded, roles.word_mask: pad(mask, (before, after))})
+        changes.append(padded_scores[:, before : before + words.shape[1]] - expected)
     yield "padded words", "padding changes predictions", changes
 
     yield from leaks_of_source(model, roles, inputs, scores, expected)

@@ -43,31 +43,31 @@ ONLY_OURS = (
 def new_dual_encoder(
     config: RetrievalConfig, captions: Sequence[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes model and processor of a training config; see [`~hf_ngsan.tasks.new_captioner`] for the arguments.
+    """Creates model and processor of a training config; see [`~hf_ngsan.tasks.new_captioner`] for the arguments.
 
     A new model has the vocabulary of the training captions or, with `model.text_pretrained`, of the text encoder.
     """
     guest = new_models.trained_guest(config, "retrieval", ONLY_OURS)
     if guest is not None:
         return guest
-    fields, data, of_loss = dict(config.model), config.data, asdict(config.contrastive)
-    follows = {**new_models.FOLLOWS_FROM_DATA, **{name: f"contrastive.{name}" for name in of_loss}}
+    fields, data, loss_fields = dict(config.model), config.data, asdict(config.contrastive)
+    follows = {**new_models.FOLLOWS_FROM_DATA, **{name: f"contrastive.{name}" for name in loss_fields}}
     if "init_from" in fields:
-        model, processor = new_models.trained_model(fields, "retrieval", follows, **of_loss)
+        model, processor = new_models.trained_model(fields, "retrieval", follows, **loss_fields)
         learn_new_words(model, processor.tokenizer, captions, data.new_words)
         if data.image_size is not None and processor.image_processor is not None:
             processor.image_processor.size = SizeDict(height=data.image_size, width=data.image_size)
         return model, processor
     kind = new_models.new_config_class(fields, "retrieval", follows)
     new_models.set_feature_size(fields, kind, visual_feature_size, data.spec)
-    tokenizer = new_tokenizer(fields, config, captions)
-    model = new_models.new_model(kind(**fields, **of_loss), "AutoModel")
+    tokenizer = new_text_tokenizer(fields, config, captions)
+    model = new_models.new_model(kind(**fields, **loss_fields), "AutoModel")
     processor = new_models.new_processor(model, tokenizer, data.image_size)
     new_models.fill_word_vectors(model, tokenizer, data, "model.text_config.word_embedding_size")
     return model, processor
 
 
-def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Sequence[str]) -> PreTrainedTokenizerBase:
+def new_text_tokenizer(fields: dict, config: RetrievalConfig, captions: Sequence[str]) -> PreTrainedTokenizerBase:
     """Returns the tokenizer of the text encoder, or a new one for the captions; sets its size in `text_config`."""
     pretrained = fields.get("text_pretrained")
     if pretrained is not None:
@@ -119,8 +119,8 @@ def embed_pairs(
         batch = take(rows, indices)
         numbers = [len(row["captions"]) for row in batch]
         texts = embed_texts(model, processor, [caption for row in batch for caption in row["captions"]])
-        of_images = np.split(texts, np.cumsum(numbers)[:-1])
-        return list(zip(embed_images(model, processor, batch), of_images, strict=True))
+        texts_by_image = np.split(texts, np.cumsum(numbers)[:-1])
+        return list(zip(embed_images(model, processor, batch), texts_by_image, strict=True))
 
     pairs = map_sharded(embed, len(rows), batch_size, accelerator)
     images, captions = zip(*pairs, strict=True)
@@ -162,7 +162,7 @@ class RetrievalTask(Task):
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         folds = self.config.evaluation.folds
         if len(rows) % folds:
-            raise settings.ConfigError(f"evaluation.folds is {folds}, but there are {len(rows)} images.")
+            raise settings.ConfigError(f"evaluation.folds is {folds}, which does not divide {len(rows)} images.")
         return [*SCORES, "rsum"]
 
     def load_rows(self, split: str) -> Dataset:
@@ -238,7 +238,7 @@ class RetrievalTask(Task):
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        folds = "also the mean over N equal parts of the split; 5 of 5,000 images is the 1K protocol"
+        folds = "also compute the mean over N equal parts of the split; 5 parts of 5,000 images are the 1K protocol"
         parser.add_argument("--folds", type=int, metavar="N", help=folds)
 
     @classmethod

@@ -23,7 +23,7 @@ MAX_IMAGES_PER_SHARD = 1000  # a killed process may have to embed these again
 THUMBNAIL_SIDE = 160  # longer side in pixels
 
 
-class ImageEncoder(NamedTuple):
+class IndexEncoder(NamedTuple):
     """The part of a dual encoder, or of its graphs, that an index needs."""
 
     image_processor: Any  # None without a vision encoder
@@ -33,7 +33,7 @@ class ImageEncoder(NamedTuple):
 
 
 def write_index(
-    encoder: ImageEncoder,
+    encoder: IndexEncoder,
     images: ImageList,
     folder: str | Path,
     *,
@@ -68,7 +68,7 @@ def write_index(
     """
     accelerator = accelerator or extraction_accelerator()
     place = Path(os.path.realpath(folder))  # new folders are written next to the target of a link
-    lock = FolderLock(place, ExtractionError(f"Another indexing is writing {place}; wait for it or choose another."))
+    lock = FolderLock(place, ExtractionError(f"Another indexing is writing {place}; wait for its end."))
     settings = (split, batch_size, images_per_shard, skip_errors, prune, num_workers, accelerator)
     work = Indexing(lock, encoder, name, images, *settings)
     try:
@@ -103,11 +103,11 @@ class EarlierEmbeddings:
         """Returns the items that are in the index, by number."""
         known = [item for item in items if item in self.places]
         places = np.array([self.places[item] for item in known], dtype=np.int64)
-        columns = [of_item for *_, of_item in self.index.items_at(places)]
-        of_places = self.index.embeddings_at(places), self.index.thumbnails_at(places), columns
+        columns = [item_columns for *_, item_columns in self.index.items_at(places)]
+        stored_fields = self.index.embeddings_at(places), self.index.thumbnails_at(places), columns
         return {
             item: Row(embedding, thumbnail, self.stamps.get(item), columns)
-            for item, embedding, thumbnail, columns in zip(known, *of_places, strict=True)
+            for item, embedding, thumbnail, columns in zip(known, *stored_fields, strict=True)
         }
 
 
@@ -183,7 +183,7 @@ class Indexing:
     """State of a call of [`index_images`]: the lock of the folder, and the handling of images and folder."""
 
     lock: FolderLock
-    encoder: ImageEncoder
+    encoder: IndexEncoder
     name: str  # of the model
     images: ImageList
     split: str | None
@@ -279,13 +279,13 @@ class Indexing:
             batches[number] = [
                 items[start : start + self.batch_size] for start in range(0, len(items), self.batch_size)
             ]
-        in_order = [batch for of_shard in batches.values() for batch in of_shard]
+        in_order = [batch for shard_batches in batches.values() for batch in shard_batches]
         workers = (self.num_workers, accelerator, "indexing")
         prepared = load_batches(images, in_order, encoder.image_processor, *workers, thumbnail_side=THUMBNAIL_SIDE)
-        for number, of_shard in batches.items():
+        for number, shard_batches in batches.items():
             skipped: list[tuple[str, str]] = []
             rows: dict[int, Row] = {} if earlier is None else earlier.rows(index.shard_items(number))
-            for batch in islice(prepared, len(of_shard)):
+            for batch in islice(prepared, len(shard_batches)):
                 if batch.unreadable and not self.skip_errors:
                     raise ExtractionError(f"{batch.unreadable[0][1]} {SKIP_ERRORS}")
                 skipped += [(images.images[item].file_name, reason) for item, reason in batch.unreadable]
@@ -295,8 +295,8 @@ class Indexing:
                 if not np.isfinite(embeddings).all():
                     name = images.images[batch.positions[-1]].file_name
                     raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
-                of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
-                for item, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
+                batch_fields = batch.positions, embeddings, batch.thumbnails, batch.sizes
+                for item, embedding, thumbnail, (width, height) in zip(*batch_fields, strict=True):
                     rows[item] = Row(embedding, thumbnail, batch.stamps.get(item), {"width": width, "height": height})
             rows = dict(sorted(rows.items()))
             listed = [images.images[item] for item in rows]

@@ -26,7 +26,7 @@ from ..training.batches import map_sharded, take
 from ..visualization import Match, explain_match, plot_contact_sheet, plot_match, save_figure
 from ..visualization.figures import FIGURE_SIDE
 from ..visualization.heads import explain_match_of_guest
-from .retrieval_indexing import ImageEncoder, write_index
+from .retrieval_indexing import IndexEncoder, write_index
 
 COLLECTION = 16  # number of images in each search of the calibration
 SIMILARITY_WEIGHT = 2.0  # chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)
@@ -71,7 +71,7 @@ def search_images(
     Args:
         index: one or several indexes made with this model; several are searched as one.
         text, image: the query, one of the two; the image is a path, a URL or a PIL image.
-        top_k: maximal number of images.
+        top_k: maximum number of images.
         backend: the search backend, as for [`~hf_ngsan.retrieval.open_backend`]; by default that of the index.
         filter: an expression of Milvus, such as `width > 500`, that images must match.
 
@@ -125,9 +125,9 @@ def calibrate_search(
     similarities = embed_texts(model, processor, list(chain.from_iterable(captions))) @ images.T
     matching = similarities[np.arange(len(image_of_caption)), image_of_caption]
     random, best = np.random.default_rng(0), []
-    for of_images, number in zip(similarities, image_of_caption, strict=True):
+    for image_similarities, number in zip(similarities, image_of_caption, strict=True):
         drawn = random.choice(len(images) - 1, COLLECTION, replace=False)
-        best.append(of_images[drawn + (drawn >= number)].max())
+        best.append(image_similarities[drawn + (drawn >= number)].max())
     mistaken, missed = np.sort(best), np.sort(matching)
     candidates = np.sort(np.concatenate([mistaken, missed]))
     too_many = 1 - np.searchsorted(mistaken, candidates) / len(mistaken)
@@ -209,6 +209,6 @@ def index_images(
     return write_index(image_encoder_of(model, processor), images, folder, name=name, **options)
 
 
-def image_encoder_of(model: Any, processor: Any) -> ImageEncoder:
+def image_encoder_of(model: Any, processor: Any) -> IndexEncoder:
     encoder, fingerprint = dual_encoder_of(model, processor), model_fingerprint(model, processor)
-    return ImageEncoder(encoder.image_processor, encoder.dimension, fingerprint, partial(embed_pixels, encoder))
+    return IndexEncoder(encoder.image_processor, encoder.dimension, fingerprint, partial(embed_pixels, encoder))

@@ -20,7 +20,7 @@ class GenerationSettings(base.EvaluationSettings):
     """Generation of texts for the validation split, and the choice of the best model."""
 
     num_beams: int = setting(3, "number of beams", minimum=1)
-    max_new_tokens: int = setting(20, "maximal tokens of a generated text, including the end token", minimum=1)
+    max_new_tokens: int = setting(20, "maximum tokens of a generated text, including the end token", minimum=1)
     length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
 
 
@@ -33,7 +33,7 @@ class CaptionDataSettings(base.DataSettings):
     min_word_count: int = setting(5, "rarer words of the training captions become the unknown word", minimum=1)
     max_subwords: int = setting(10_000, "largest vocabulary of tokenizer=subwords", minimum=100)
     captions_per_image: int = setting(5, "captions drawn per image and epoch; an image is encoded once", minimum=1)
-    max_caption_length: int = setting(20, "maximal tokens of a training caption; longer ones are truncated", minimum=2)
+    max_caption_length: int = setting(20, "maximum tokens of a training caption; longer ones are truncated", minimum=2)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class CaptioningDataSettings(CaptionDataSettings):
     new_words: int | None = setting(2, "fine-tuning adds words that occur at least this often; null = none", minimum=1)
     image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
     num_frames: int | None = setting(None, "frames per clip read from a file; null = 8", minimum=1)
-    seconds_per_frame: float | None = setting(None, "instead, one frame per this many seconds of a clip", minimum=0.01)
+    seconds_per_frame: float | None = setting(None, "seconds of a clip per frame, instead of num_frames", minimum=0.01)
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class AugmentationSettings:
     """Random changes of the training images of a model with a vision encoder; none by default."""
 
     smallest_crop: float = setting(1.0, "smallest share of the area of a crop; 1 = no crops", minimum=0.01, maximum=1)
-    flip: float = setting(0.0, "share mirrored, of images without a side in captions", minimum=0, maximum=1)
+    flip: float = setting(0.0, "probability of mirroring; not with left or right in captions", minimum=0, maximum=1)
     color_jitter: float = setting(0.0, "largest change of brightness, contrast and saturation", minimum=0, below=1)
     feature_copies: bool = setting(False, "epochs use copies of features:DIR in turn (hf-ngsan extract --copies)")
-    copies: int | None = setting(2, "changed copies, encoded once by a frozen backbone; null = every epoch", minimum=1)
+    copies: int | None = setting(2, "copies that a frozen backbone encodes once; null = every epoch", minimum=1)
 
     @property
     def changes_images(self) -> bool:
@@ -126,7 +126,7 @@ class QuestionDataSettings(base.DataSettings):
     """Questions, words and answers for training."""
 
     min_word_count: int = setting(1, "rarer words of the training questions become the unknown word", minimum=1)
-    max_question_length: int = setting(14, "maximal words of a question; longer ones are truncated", minimum=1)
+    max_question_length: int = setting(14, "maximum words of a question; longer ones are truncated", minimum=1)
     min_answer_count: int = setting(9, "answers of fewer training questions are left out", minimum=1)
     word_vectors: str | None = setting(None, "initial word vectors: GloVe's .txt, or .npy with data.dictionary")
     dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one per line")
@@ -166,14 +166,14 @@ class RetrievalTrainingSettings(base.TrainingSettings):
     stage: str = setting("joint", "joint = all weights at once, staged = three stages", choices=("joint", "staged"))
     own_loss: bool = setting(True, "models of transformers: true = their loss, false = that of the section contrastive")
     train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
-    text_learning_rate: float | None = setting(None, "peak of a transformers text encoder; null = the same", minimum=0)
+    text_learning_rate: float | None = setting(None, "peak for a text encoder; null = learning_rate", minimum=0)
 
 
 @dataclass(frozen=True)
 class RetrievalEvaluationSettings(base.EvaluationSettings):
     """Evaluation and the choice of the best model."""
 
-    folds: int = setting(1, "equal parts whose scores are averaged; 5 of 5,000 images is the 1K protocol", minimum=1)
+    folds: int = setting(1, "equal parts whose scores are averaged; 5 parts of 5,000 images: 1K protocol", minimum=1)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class TranslationDataSettings(base.DataSettings):
     """Sentences for training, and their subwords."""
 
     vocab_size: int = setting(10_000, "joint subword vocabulary, including special tokens", minimum=MIN_SUBWORDS)
-    max_length: int = setting(256, "maximal tokens of a sentence in training and translation", minimum=2)
+    max_length: int = setting(256, "maximum tokens of a sentence in training and translation", minimum=2)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
     missing = [name for name in (*SIDES, "line") if name not in rows.column_names]
     if missing:
         spec_of_text = "parallel:SOURCE,source=LANGUAGE,target=LANGUAGE"
-        raise DataError(f"{spec}, split {split}, has no column {missing[0]!r} and is no parallel text: {spec_of_text}.")
+        raise DataError(f"{spec}, split {split}, has no column {missing[0]!r} and no parallel text: {spec_of_text}.")
     return rows if limit is None else rows.take(limit)
 
 
@@ -73,7 +73,7 @@ def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
         lines = np.array(rows["line"][:])[lengths > max_length].tolist()
         too_long = f"{len(lines)} of {len(rows)} pairs of {data} have a side of more than {max_length} tokens"
         if not len(kept):
-            raise DataError(f"{too_long}: all of them; raise data.max_length.")
+            raise DataError(f"{too_long}; no pair is left. Raise data.max_length.")
         logger.warning("Warning: %s and are left out of training: %s.", too_long, name_lines(lines))
         rows = rows.select(kept).flatten_indices(keep_in_memory=True)
     return rows.add_column("length", lengths[kept].tolist())
@@ -106,8 +106,8 @@ def translate_batch(
     with torch.inference_mode():
         ids = cast(WordGenerationMixin, model).generate(**inputs, **generate_arguments)
     lines = [" ".join(text.strip().splitlines()) for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
-    of_lines: list[Any] = text_scores(model, tokenizer, inputs, ids) if scores else [None] * len(lines)
-    return list(zip(lines, of_lines, strict=True))
+    line_scores: list[Any] = text_scores(model, tokenizer, inputs, ids) if scores else [None] * len(lines)
+    return list(zip(lines, line_scores, strict=True))
 
 
 def translate_rows(

@@ -77,7 +77,7 @@ class ScheduleSettings:
     decay_start: int = setting(6, "step schedule: last epoch before the first decay", minimum=0)
     decay_every: int = setting(3, "step schedule: epochs between decays", minimum=1)
     decay_factor: float = setting(0.5, "step schedule: factor of a decay", minimum=0.0)
-    max_decays: int | None = setting(None, "step schedule: maximal number of decays; null = any number", minimum=0)
+    max_decays: int | None = setting(None, "step schedule: maximum number of decays; null = any number", minimum=0)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class DistillationSettings(ScheduleSettings):
     images: str | None = setting(None, "dataset of the training images, with or without captions; null = data.spec")
     samples_per_image: int = setting(5, "captions sampled per image", minimum=1)
     temperature: float = setting(1.0, "temperature of sampling", minimum=1e-3)
-    max_new_tokens: int = setting(20, "maximal tokens of a sample, including the end token", minimum=1)
+    max_new_tokens: int = setting(20, "maximum tokens of a sample, including the end token", minimum=1)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class SelfCriticalSettings(ScheduleSettings):
     samples_per_image: int = setting(5, "captions per image; with beam search, the number of beams", minimum=1)
     temperature: float = setting(1.0, "temperature of sampling", minimum=1e-3)
     top_p: float = setting(1.0, "nucleus sampling: probability mass of the kept words; 1 = all", minimum=1e-3)
-    max_new_tokens: int = setting(20, "maximal tokens of a sample, including the end token", minimum=1)
+    max_new_tokens: int = setting(20, "maximum tokens of a sample, including the end token", minimum=1)
     baseline: str = setting(
         "leave_one_out", "reward baseline: greedy, mean or leave_one_out", choices=("greedy", "mean", "leave_one_out")
     )
@@ -299,7 +299,7 @@ def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> s
     return f"; did you mean {prefix}{close[0]}?" if close else f"; valid are {', '.join(map(prefix.__add__, valid))}."
 
 
-def load_training_config(
+def load_config_of_class(
     path: str | os.PathLike, overrides: Iterable[str], config_class_of: Callable[[Mapping], type[TrainingConfig]]
 ) -> TrainingConfig:
     """Reads a training config.
@@ -318,8 +318,8 @@ def load_training_config(
     sections = read_with_base(path)
     with_lora = sections.pop(WITH_LORA, {})
     changes = [parse_override(text) for text in overrides]
-    of_model = {key: value for section, key, value in changes if section == "model"}
-    kind = config_class_of({**sections.get("model", {}), **of_model})
+    model_fields = {key: value for section, key, value in changes if section == "model"}
+    kind = config_class_of({**sections.get("model", {}), **model_fields})
     for section, key, value in changes:
         sections[section] = {**sections.get(section, {}), key: value}
         with_lora.pop(f"{section}.{key}", None)
@@ -376,7 +376,7 @@ def parse_override(text: str) -> tuple[str, str, Any]:
 
 
 def save_training_config(config: TrainingConfig, path: str | os.PathLike) -> None:
-    """Writes a training config as commented YAML for [`load_training_config`]."""
+    """Writes a training config as commented YAML for [`~hf_ngsan.tasks.load_training_config`]."""
     model = yaml.safe_dump({"model": config.model}, sort_keys=False, width=float("inf"))
     lines = [RUN_HEADER, model.removesuffix("\n")]
     for section, kind in config.sections().items():

@@ -25,7 +25,7 @@ from ..data import EpochSampler
 from ..io.files import read_json_or_none, write_text_atomically
 from ..io.folders import replace_folder_contents, write_folder_atomically
 from ..io.messages import ProgressDisplay
-from ..loading.models import is_guest, without_progress_bars
+from ..loading.models import is_guest, without_weight_bars
 from .batches import FeatureCache, MicroBatch, UpdateBatches, gather_rows, update_loader
 from .config import ConfigError
 from .optimizer import WeightAverage, freeze, learning_rate_at, load_weights, make_optimizer, trained_weights_of_vision
@@ -37,7 +37,7 @@ from .output_folder import (
     TrainedObjects,
     TrainingProgress,
     read_checkpoint,
-    write_checkpoint,
+    write_state,
 )
 from .task import Objective, Stage, Task, Update
 
@@ -51,7 +51,7 @@ class TrainingDivergedError(ValueError):
 
 
 class TrainingLoop:
-    """Trains a model epoch by epoch; evaluates, saves and stops according to the training config.
+    """Trains a model epoch by epoch, and evaluates, saves and stops according to the training config.
 
     The random states of an update (Python, NumPy, PyTorch) are a function of the seed, the number of the update and the
     process; a batch is a function of the seed, the epoch and the rows. A killed and resumed run therefore computes the
@@ -83,7 +83,7 @@ class TrainingLoop:
         self.steps_per_epoch = self.sampler().batches_per_epoch
         if not self.steps_per_epoch:
             size = self.settings.batch_size
-            raise ConfigError(f"training.drop_last leaves no batch: batch_size is {size}, of {len(rows)} {self.unit}.")
+            raise ConfigError(f"training.drop_last leaves no batch: batch_size {size}, {len(rows)} {self.unit}.")
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
         # Processes would wait for gradients of weights that do not affect the loss, such as some of a backbone.
         if is_guest(model.config) or trained_weights_of_vision(model) or any(stage.prepare for stage in self.stages):
@@ -162,7 +162,7 @@ class TrainingLoop:
     def begin_next_stage(self) -> None:
         """Continues from the best weights so far, with a new optimizer."""
         progress, start = self.progress, self.keep_start_of_next_stage()
-        with without_progress_bars():
+        with without_weight_bars():
             load_weights(self.bare_model, start)
         self.optimizer.state.clear()
         if self.average is not None:
@@ -374,8 +374,8 @@ class TrainingLoop:
         logger.info("%s", ", ".join(parts))
         if self.out_of_patience():
             logger.info("Early stopping of this stage: no better %s since epoch %d.", metric, progress.best_epoch or 0)
-        of_stage = [earlier for earlier in progress.history if earlier["stage"] == self.stage.name]
-        for warning in self.objective.warnings(of_stage):
+        stage_history = [earlier for earlier in progress.history if earlier["stage"] == self.stage.name]
+        for warning in self.objective.warnings(stage_history):
             logger.warning("Warning: %s", warning)
         self.log({f"epoch/{name}": value for name, value in entry.items() if isinstance(value, float)})
         if self.accelerator.is_main_process:
@@ -411,7 +411,7 @@ class TrainingLoop:
         if self.accelerator.is_main_process:
             self.checkpoints.save(
                 self.progress.step,
-                lambda folder: write_checkpoint(folder, self.progress, self.data_identity, self.trained_objects()),
+                lambda folder: write_state(folder, self.progress, self.data_identity, self.trained_objects()),
             )
         self.accelerator.wait_for_everyone()
 

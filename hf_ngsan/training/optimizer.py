@@ -60,7 +60,7 @@ def unknown(name: str, known: Iterable[str]) -> str:
 def add_adapters(model: Any, settings: LoraSettings) -> None:
     """Adds adapters to a model of transformers; only these are then trained."""
     if not is_peft_available():
-        raise ConfigError("lora needs PEFT, which is not installed; pip install hf-ngsan[lora].")
+        raise ConfigError('lora needs PEFT; install it with pip install "hf-ngsan[lora]".')
     from peft import LoraConfig, inject_adapter_in_model
 
     tied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
@@ -124,16 +124,16 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
     Weight decay applies to all weights, as in the releases that use it, such as BLIP, and in the training of the
     packaged models. Transformers' `Trainer` excludes norms and biases.
     """
-    of_vision, vision_rate = trained_weights_of_vision(model), settings.vision_learning_rate
-    if vision_rate is not None and not of_vision:
+    vision, vision_rate = trained_weights_of_vision(model), settings.vision_learning_rate
+    if vision_rate is not None and not vision:
         raise ConfigError("training.vision_learning_rate needs a vision encoder with frozen: false; leave it out.")
-    of_text: set[torch.nn.Parameter] = set()
+    text: set[torch.nn.Parameter] = set()
     text_rate, encoder = getattr(settings, "text_learning_rate", None), getattr(model, "text", None)
     if text_rate is not None and isinstance(encoder, torch.nn.Module):
-        of_text = {weight for weight in encoder.parameters() if weight.requires_grad}
+        text = {weight for weight in encoder.parameters() if weight.requires_grad}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [{"params": [weight for weight in trained if weight not in of_vision | of_text], "rate_factor": 1.0}]
-    for group, rate in ((of_vision, vision_rate), (of_text, text_rate)):
+    groups = [{"params": [weight for weight in trained if weight not in vision | text], "rate_factor": 1.0}]
+    for group, rate in ((vision, vision_rate), (text, text_rate)):
         if group:
             factor = 1.0 if rate is None or not settings.learning_rate else rate / settings.learning_rate
             groups.append({"params": [weight for weight in trained if weight in group], "rate_factor": factor})

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from ..io import folders
 from ..io.files import read_json_or_none, temporary_path, write_text_atomically
 from ..io.messages import one_sentence
-from .config import RUN_HEADER, ConfigError, TrainingConfig, load_training_config, save_training_config
+from .config import RUN_HEADER, ConfigError, TrainingConfig, load_config_of_class, save_training_config
 from .optimizer import WeightAverage, copy_into
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Checkpoints:
                 return folder
             except folders.DamagedFolderError as error:
                 problem = problem or error
-                logger.warning("%s Trying the previous one.", error)
+                logger.warning("%s Trying the previous checkpoint.", error)
         if problem is not None:
             raise CheckpointError(f"{problem} No earlier checkpoint is intact; start over with --overwrite.")
         return None
@@ -102,7 +102,7 @@ class TrainedObjects(NamedTuple):
     scaler: torch.amp.GradScaler | None = None
 
 
-def write_checkpoint(folder: Path, progress: TrainingProgress, data: dict, trained: TrainedObjects) -> None:
+def write_state(folder: Path, progress: TrainingProgress, data: dict, trained: TrainedObjects) -> None:
     """Writes the state of a run into a folder; `data` identifies the training data."""
     model, optimizer, average, scaler = trained
     save_model(model, str(folder / "model.safetensors"))
@@ -168,7 +168,7 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
             f"{folder} already has a run; add --resume to continue it, --overwrite to delete it and start again, or "
             "choose another training.output_dir."
         )
-    changed = load_training_config(file, (), lambda model: type(config)).changes_that_break_resuming(config)
+    changed = load_config_of_class(file, (), lambda model: type(config)).changes_that_break_resuming(config)
     if changed:
         problem = f"{', '.join(changed)} had another value in {file}"
         raise ConfigError(f"{folder} cannot be resumed: {problem}; use that value, or --overwrite to start again.")

@@ -73,7 +73,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     if not accelerator.is_main_process:
         logging.getLogger("hf_ngsan").setLevel(logging.ERROR)
     loop = make_loop(task, accelerator)
-    refusal = f"Another training run is writing {folder}; wait for its end or choose another training.output_dir."
+    refusal = f"Another training run is writing {folder}; wait for its end, or choose another training.output_dir."
     with FolderLock(folder, FileExistsError(refusal), LOCK) if accelerator.is_main_process else nullcontext():
         train_in_folder(loop, resume, overwrite)
     progress = loop.progress

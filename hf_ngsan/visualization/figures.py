@@ -30,10 +30,10 @@ FIGURE_SIDE = 640  # longest side in pixels of images and maps in figures; a pan
 COLUMNS = 4
 PANEL_INCHES = 3.8
 SHEET_COLUMNS = 3
-MAX_LABEL, MAX_TITLE = 28, 80  # maximal characters of a label and of the title of a contact sheet
+MAX_LABEL, MAX_TITLE = 28, 80  # maximum characters of a label and of the title of a contact sheet
 COLORS = "viridis"
 MAX_LINE, WIDTH = 42, 50
-"""Maximal characters of a line of coloured words, and width of the panel in characters, including their frames."""
+"""Maximum characters of a line of coloured words, and width of the panel in characters, including their frames."""
 
 
 class MissingPlotsError(ImportError):
@@ -103,7 +103,7 @@ def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayL
     maps = np.asarray(maps, dtype=np.float32)
     height, width = np.asarray(image).shape[:2]
     if not len(words) or maps.shape != (len(words), height, width):
-        raise ValueError(f"The maps have shape {maps.shape}; the caption needs {(len(words), height, width)}, T > 0.")
+        raise ValueError(f"The maps have shape {maps.shape}; these words need {(len(words), height, width)}.")
     columns = min(COLUMNS, len(words))
     figure = new_figure(2.1 * columns, (2.1 * height / width + 0.35) * math.ceil(len(words) / columns))
     panels = panel_rows(figure, len(words), columns)
@@ -148,7 +148,7 @@ def plot_question(
     """Draws an image for every word of a question, overlaid with the attention of regions to the word.
 
     The last panel shows the attention of the answer, `(height, width)`, which the pipeline returns as
-    `"answer_attention"`. Other arguments are those of [`plot_word_maps`], for [`VisualQuestionAnsweringPipeline`].
+    `"answer_attention"`. Other arguments are those of [`plot_word_maps`], for [`QuestionAnsweringPipeline`].
     """
     every_map = np.stack([*np.asarray(maps, dtype=np.float32), np.asarray(answer_map, dtype=np.float32)])
     return plot_word_maps(image, [*words, f"answer: {answer}".replace("$", r"\$")], every_map)

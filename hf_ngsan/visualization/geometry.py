@@ -140,11 +140,11 @@ def plot_geometric_bias(
     width, height = image.size
     figure = new_figure(2.1 * heads, (2.1 * height / width + 0.35) * layers)
     panels = panel_rows(figure, layers * heads, heads)
-    for number, (panel, of_head) in enumerate(zip(panels, weights.reshape(-1, len(corners)), strict=True)):
+    for number, (panel, head_weights) in enumerate(zip(panels, weights.reshape(-1, len(corners)), strict=True)):
         show_image(panel, image, faded=True)
-        draw_weights(panel, corners, of_head)
+        draw_weights(panel, corners, head_weights)
         draw_box(panel, corners[region], "white", width=1.5)
-        named = [place for place in np.argsort(-of_head)[:MAX_NAMES] if place < len(names) and names[place]]
+        named = [place for place in np.argsort(-head_weights)[:MAX_NAMES] if place < len(names) and names[place]]
         draw_labels(panel, corners[named], [names[place] for place in named])
         panel.set_title(f"layer {number // heads + 1}, head {number % heads + 1}", fontsize=9, color=INK)
     return figure

@@ -45,16 +45,16 @@ def fields(output: str) -> list[list[str]]:
 
 
 def test_a_question_about_an_image(of_images, photo, tmp_path, capsys):
-    found = fields(prints(capsys, "answer", "Is there a ball?", "--image", photo, "--model", of_images, "--top-k", 3,
+    actual = fields(prints(capsys, "answer", "Is there a ball?", "--image", photo, "--model", of_images, "--top-k", 3,
                           "--save-attention", tmp_path / "figures"))  # fmt: skip
-    assert [name for name, _, _ in found] == [str(photo)] * 3
-    scores = [float(score) for _, _, score in found]
-    assert scores == sorted(scores, reverse=True) and {answer for _, answer, _ in found} <= set(ANSWERS)
+    assert [name for name, _, _ in actual] == [str(photo)] * 3
+    scores = [float(score) for _, _, score in actual]
+    assert scores == sorted(scores, reverse=True) and {answer for _, answer, _ in actual} <= set(ANSWERS)
     assert (tmp_path / "figures" / "photo.png").stat().st_size > 1000
     asked = ["answer", "Is there a ball?", "--image", photo, "--model", of_images, "--top-k", 3]
     record = json.loads(prints(capsys, *asked, "--json"))
     assert record["question"] == str(photo) and record["error"] is None
-    assert [(one["answer"], f"{one['score']:.4f}") for one in record["answers"]] == [tuple(one[1:]) for one in found]
+    assert [(one["answer"], f"{one['score']:.4f}") for one in record["answers"]] == [tuple(one[1:]) for one in actual]
 
 
 def test_a_file_of_questions(of_images, photo, capsys):
@@ -62,28 +62,28 @@ def test_a_file_of_questions(of_images, photo, capsys):
     file = photo.parent / "questions.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
     assert "gone.png" in fails(capsys, "answer", "--questions", file, "--model", of_images)
-    found = fields(prints(capsys, "answer", "--questions", file, "--model", of_images, "--skip-errors"))
-    assert [name for name, _, _ in found] == [str(photo)] * 2 and found[0] == found[1]
+    actual = fields(prints(capsys, "answer", "--questions", file, "--model", of_images, "--skip-errors"))
+    assert [name for name, _, _ in actual] == [str(photo)] * 2 and actual[0] == actual[1]
     file.write_text('{"image": "photo.png"}')
     assert "line 1" in fails(capsys, "answer", "--questions", file, "--model", of_images)
 
 
 def test_questions_of_a_dataset(of_features, spec, tmp_path, capsys):
     asked = ["answer", "--model", of_features, "--data", spec]
-    found = fields(prints(capsys, *asked, "--limit", 4, "--output", tmp_path / "results.json"))
-    assert [name for name, _, _ in found] == ["300", "310", "320", "330"]
+    actual = fields(prints(capsys, *asked, "--limit", 4, "--output", tmp_path / "results.json"))
+    assert [name for name, _, _ in actual] == ["300", "310", "320", "330"]
     written = json.loads((tmp_path / "results.json").read_text())
-    assert written == [{"question_id": int(name), "answer": answer} for name, answer, _ in found]
+    assert written == [{"question_id": int(name), "answer": answer} for name, answer, _ in actual]
 
 
 def test_options_that_do_not_belong_together(of_images, of_features, spec, photo, capsys):
     image, data = ["--image", photo], ["--data", spec]
-    for options, said in (
+    for options, printed in (
         *[(["a ball"], "--questions"), ([*image], "question"), (["a ball", *image, *data], "one of --image")],
         *[(["a ball", *data], "--image"), (["a ball", *image, "--output", "x.json"], "--data")],
         *[([*data, "--output", photo.parent], "folder"), (["?!", *image], "no words")],
     ):
-        assert said in fails(capsys, "answer", "--model", of_images, *options)
+        assert printed in fails(capsys, "answer", "--model", of_images, *options)
     assert "vision encoder" in fails(capsys, "answer", "a ball", *image, "--model", of_features)
 
 

@@ -43,8 +43,8 @@ def test_files_are_captioned_in_their_order(capsys, captioner, photographs):
         ids = pixels.generate(**processor(images=photo), num_beams=2)
         expected += processor.batch_decode(ids, skip_special_tokens=True)
     for options in ([], ["--batch-size", 2]):
-        found = captions(capsys, "--model", captioner, *photographs, "--num-beams", 2, *options)
-        assert found == [[str(path), caption.strip()] for path, caption in zip(photographs, expected, strict=True)]
+        actual = captions(capsys, "--model", captioner, *photographs, "--num-beams", 2, *options)
+        assert actual == [[str(path), caption.strip()] for path, caption in zip(photographs, expected, strict=True)]
     assert len(set(expected)) > 2
     few = captions(capsys, "--model", captioner, "--limit", 2, *photographs)
     assert few == captions(capsys, "--model", captioner, *photographs[:2])
@@ -59,12 +59,12 @@ def test_a_dual_encoder_chooses_among_the_beams(
     for photo in PHOTOS:
         searched = {"num_beams": 3, "num_return_sequences": 3, "return_dict_in_generate": True, "output_scores": True}
         searched["max_new_tokens"] = 8
-        found = pixels.generate(**processor(images=photo), **searched)
-        beams = [beam.strip() for beam in processor.batch_decode(found.sequences, skip_special_tokens=True)]
+        actual = pixels.generate(**processor(images=photo), **searched)
+        beams = [beam.strip() for beam in processor.batch_decode(actual.sequences, skip_special_tokens=True)]
         with torch.no_grad():
             output = scorer(**texts(images=photo, text=with_words(texts.tokenizer, beams)))
         similarities = torch.cosine_similarity(output.text_embeds, output.image_embeds)
-        expected.append(beams[int((found.sequences_scores + 2 * similarities).argmax())])
+        expected.append(beams[int((actual.sequences_scores + 2 * similarities).argmax())])
         first.append(beams[0])
     options = ["--model", captioner, "--num-beams", 3, "--rerank-with", dual_encoder, "--max-new-tokens", 8]
     (tmp_path / "broken.png").write_bytes(b"no image")
@@ -130,8 +130,8 @@ def test_attention_goes_into_a_folder(capsys, captioner, scene_captioner, photog
     captions(capsys, "--model", captioner, "--data", photo_data, "--limit", 1, "--save-attention", tmp_path / "ids")
     assert [path.stem for path in (tmp_path / "ids").iterdir()] == ["0"]
     scenes = "scenes:size=3,test=1,seed=3,images=true,image_size=48"
-    found = captions(capsys, "--model", scene_captioner, "--data", scenes, "--save-attention", tmp_path / "regions")
-    assert sorted(path.stem for path in (tmp_path / "regions").iterdir()) == sorted(image_id for image_id, _ in found)
+    actual = captions(capsys, "--model", scene_captioner, "--data", scenes, "--save-attention", tmp_path / "regions")
+    assert sorted(path.stem for path in (tmp_path / "regions").iterdir()) == sorted(image_id for image_id, _ in actual)
 
 
 def test_beginnings_that_no_caption_can_have(capsys, captioner, photographs):

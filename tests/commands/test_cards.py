@@ -39,7 +39,9 @@ def written(folder, target, **given) -> ModelCard:
 def test_the_card_of_a_run_tells_data_settings_and_scores(evaluated, tmp_path):
     card = written(evaluated, tmp_path / "model")
     [epoch] = map(json.loads, (evaluated / "history.jsonl").read_text().splitlines())
-    results = {(one.dataset_split, one.metric_type): one for one in card.data.eval_results if one.dataset_type == SPEC}
+    results = {
+        (item.dataset_split, item.metric_type): item for item in card.data.eval_results if item.dataset_type == SPEC
+    }
     assert results["validation", "rouge_l"].metric_value == round(epoch["rouge_l"], 4) > 0
     prints = {split: results[split, "cider_d"].metric_args["fingerprint"] for split in ("validation", "test")}
     assert {"beams:2", "max:14", "tok:ptb", "df:references", "end:excluded"} <= set(prints["validation"].split("|"))
@@ -48,7 +50,7 @@ def test_the_card_of_a_run_tells_data_settings_and_scores(evaluated, tmp_path):
     assert prints["test"] in card.text and "(5 rows)" in card.text
     assert SPEC in card.text and "seed 0" in card.text
     assert load_training_config(tmp_path / "model" / "training_config.yaml").training.batch_size == 8
-    assert [one.rows for one in read_evaluations(tmp_path / "model")] == [None, 4, 5]
+    assert [item.rows for item in read_evaluations(tmp_path / "model")] == [None, 4, 5]
 
 
 def test_a_split_that_chose_the_epoch_is_told_once(run, tmp_path):
@@ -58,11 +60,11 @@ def test_a_split_that_chose_the_epoch_is_told_once(run, tmp_path):
     words = ["evaluate", "--model", str(folder), "--data", SPEC, "--split", "validation", "--record"]
     for settings in ([], ["--num-beams", "1"]):
         assert main([*words, *settings]) == 0
-    found, by_one_beam = collect_card_facts(folder).evaluations
-    assert (found.chose_epoch, by_one_beam.chose_epoch) == (True, False)
-    assert before.fingerprints.items() <= found.fingerprints.items()
-    assert {name: found.scores[name] for name in before.scores} == pytest.approx(before.scores)
-    assert found.scores.keys() == by_one_beam.scores.keys()
+    actual, by_one_beam = collect_card_facts(folder).evaluations
+    assert (actual.chose_epoch, by_one_beam.chose_epoch) == (True, False)
+    assert before.fingerprints.items() <= actual.fingerprints.items()
+    assert {name: actual.scores[name] for name in before.scores} == pytest.approx(before.scores)
+    assert actual.scores.keys() == by_one_beam.scores.keys()
 
 
 def test_scores_are_those_of_the_best_model_whatever_the_history_says(run, config, tmp_path):
@@ -76,10 +78,10 @@ def test_scores_are_those_of_the_best_model_whatever_the_history_says(run, confi
     file.write_text("".join(lines))
     [epoch] = map(json.loads, lines)
     for folder in (tmp_path / "sorted", started):
-        [found] = collect_card_facts(folder).evaluations
-        assert found.scores == {name: epoch[name] for name in found.scores}, folder
-        assert {"cider_d", "rouge_l", "bleu_4"} <= found.scores.keys() and "loss" not in found.scores, folder
-        assert next(iter(found.scores)) == "cider_d" and found.chose_epoch, folder
+        [actual] = collect_card_facts(folder).evaluations
+        assert actual.scores == {name: epoch[name] for name in actual.scores}, folder
+        assert {"cider_d", "rouge_l", "bleu_4"} <= actual.scores.keys() and "loss" not in actual.scores, folder
+        assert next(iter(actual.scores)) == "cider_d" and actual.chose_epoch, folder
 
 
 @pytest.mark.slow

@@ -45,8 +45,8 @@ def test_captioners_that_do_not_go_together(folders, tmp_path, capsys):
     tokenizer = tiny_tokenizer()
     other = RSTNetProcessor(tokenizer=build_tokenizer(["a zebra"], min_count=1))
     save_model(rstnet.tiny_captioner(visual_feature_size=10), other, tmp_path / "other words")
-    said = fails(capsys, "evaluate", "--model", folders[0], tmp_path / "other words", "--data", SPEC)
-    assert "other words" in said and "vocabulary" in said
+    output = fails(capsys, "evaluate", "--model", folders[0], tmp_path / "other words", "--data", SPEC)
+    assert "other words" in output and "vocabulary" in output
     save_model(rstnet.tiny_captioner(), RSTNetProcessor(tokenizer=tokenizer), tmp_path / "features")
-    said = fails(capsys, "caption", "--model", folders[0], tmp_path / "features", "--data", SPEC)
-    assert "visual_feature_size" in said and "12" in said
+    output = fails(capsys, "caption", "--model", folders[0], tmp_path / "features", "--data", SPEC)
+    assert "visual_feature_size" in output and "12" in output

@@ -31,10 +31,10 @@ def test_changes_of_boxes_by_hand():
 def test_a_change_is_told_as_json_and_drawn(scene_captioner, tmp_path, capsys, kind):
     command = ["explain", "--model", scene_captioner, "--data", SPEC, "--counterfactual", kind, "--row", 1]
     figure = ["--figure", tmp_path / "change.png"] if kind == "move" else []
-    found = json.loads(prints(capsys, *command, *figure))
+    actual = json.loads(prints(capsys, *command, *figure))
     row = load_data(SPEC, "test")[1]
-    before, after = found["before"], found["after"]
-    assert found["image_id"] == row["image_id"] and found["change"] == kind
+    before, after = actual["before"], actual["after"]
+    assert actual["image_id"] == row["image_id"] and actual["change"] == kind
     np.testing.assert_allclose(before["boxes"], row["visual_boxes"], rtol=1e-6)
     assert before["boxes"] != after["boxes"] and len(after["boxes"]) == len(before["boxes"])
     assert before["words"] == after["words"] == before["caption"].split()
@@ -73,6 +73,6 @@ def test_geometry_of_a_photograph_is_drawn_over_its_boxes(captioner, photographs
 def test_scores_of_scenes(run, tmp_path, capsys):
     file = tmp_path / "scores.json"
     assert not prints(capsys, "explain", "--model", run, "--data", SPEC, "--counterfactual", "score", "--output", file)
-    found = json.loads(file.read_text())
-    assert found.keys() == {"symmetric", "directional"}
-    assert all(0 <= group["follow"] <= 1 and group["swaps"] > 0 for group in found.values())
+    actual = json.loads(file.read_text())
+    assert actual.keys() == {"symmetric", "directional"}
+    assert all(0 <= group["follow"] <= 1 and group["swaps"] > 0 for group in actual.values())

@@ -7,7 +7,7 @@ import pytest
 
 from hf_ngsan import MCANConfig, MHSANConfig
 from hf_ngsan.cli import main
-from hf_ngsan.exporting import Captioner, graphs
+from hf_ngsan.exporting import ExportedCaptioner, graphs
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.sharing import push
 from hf_ngsan.sharing.export import data_of, export_model
@@ -47,10 +47,10 @@ def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
 
 def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monkeypatch):
     eager.use_eager_graphs(monkeypatch)
-    said = prints(capsys, "export", "--model", run, "--output", tmp_path / "same", "--check", "--limit", 3)
-    assert said.count("3 images") == 2 and "captioner.py" in said
+    output = prints(capsys, "export", "--model", run, "--output", tmp_path / "same", "--check", "--limit", 3)
+    assert output.count("3 images") == 2 and "captioner.py" in output
     assert (tmp_path / "same" / "captioner.py").is_file()
-    step = Captioner.step
+    step = ExportedCaptioner.step
 
     def other_words(captioner, *arguments):
         """Makes a captioner repeat the same word."""
@@ -58,7 +58,7 @@ def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monke
         scores[..., 5] = 0
         return scores, cache
 
-    monkeypatch.setattr(Captioner, "step", other_words)
+    monkeypatch.setattr(ExportedCaptioner, "step", other_words)
     arguments = ["export", "--model", str(run), "--output", str(tmp_path / "other"), "--check", "--limit", "3"]
     assert main(arguments) == 1
     assert "3 captions differ" in capsys.readouterr().out

@@ -37,9 +37,9 @@ def unchecked(monkeypatch):
 
 def assert_stated(folder, names=("theirs",)):
     """The configuration of a model names its sources, and their licence texts are in its folder."""
-    found = sources_of(json.loads((folder / "config.json").read_text()))
-    assert [source.name for source in found] == list(names), folder
-    assert found[-1].terms == ("other", "research-alone", "LICENSE"), folder
+    actual = sources_of(json.loads((folder / "config.json").read_text()))
+    assert [source.name for source in actual] == list(names), folder
+    assert actual[-1].terms == ("other", "research-alone", "LICENSE"), folder
     assert (folder / "LICENSE").read_text() == TERMS, folder
 
 

@@ -8,9 +8,9 @@ from tests.commands.running import prints
 
 
 def test_every_packaged_model_is_listed(capsys):
-    found = json.loads(prints(capsys, "models", "--json"))
-    assert {model["name"] for model in found["packaged"]} == packaged_models().keys()
-    for model in found["packaged"]:
+    actual = json.loads(prints(capsys, "models", "--json"))
+    assert {model["name"] for model in actual["packaged"]} == packaged_models().keys()
+    for model in actual["packaged"]:
         folder = packaged_models()[model["name"]]
         assert model["model_type"] == load_config(folder).model_type
         assert model["bytes"] > (folder / "model.safetensors").stat().st_size

@@ -57,10 +57,10 @@ def test_a_table_has_means_comparisons_and_the_papers_numbers(table):
         of_seeds = []
         for seed in range(2):
             captions = json.loads((table / "runs" / f"{row.lower()}-{seed}.results").read_text())
-            found = CiderD().compute(
+            actual = CiderD().compute(
                 predictions=[result["caption"] for result in captions], references=references, per_image=True
             )
-            of_seeds.append(100 * np.array(found["per_image"]["cider_d"]))
+            of_seeds.append(100 * np.array(actual["per_image"]["cider_d"]))
         scores[row] = np.array(of_seeds)
     by_hand = [compare((scores[row] - scores["SAN"]).mean(0)) for row in ROWS[1:]]
     for row, of_row in zip(ROWS, results["rows"], strict=True):
@@ -69,12 +69,12 @@ def test_a_table_has_means_comparisons_and_the_papers_numbers(table):
         assert cider["mean"] == pytest.approx(scores[row].mean())
         assert cider["std"] == pytest.approx(scores[row].mean(1).std(ddof=1))
         assert cider["difference"] == pytest.approx(cider["mean"] - cider["paper"])
-    corrected = holm([found.p_value for found in by_hand])
+    corrected = holm([actual.p_value for actual in by_hand])
     for of_row, expected, p_value in zip(results["rows"][1:], by_hand, corrected, strict=True):
-        found = of_row["comparisons"]["cider_d"]
-        assert found["against"] == "SAN" and found["p_holm"] == pytest.approx(p_value)
-        assert found["interval"] == pytest.approx(expected.interval)
-        assert found["difference"] == pytest.approx(expected.difference)
+        actual = of_row["comparisons"]["cider_d"]
+        assert actual["against"] == "SAN" and actual["p_holm"] == pytest.approx(p_value)
+        assert actual["interval"] == pytest.approx(expected.interval)
+        assert actual["difference"] == pytest.approx(expected.difference)
     assert results["rows"][1]["comparisons"]["cider_d"]["paper"] == pytest.approx(131.4 - 128.6)
     assert results["is_papers_data"] is False
     markdown = (table / "table-4.md").read_text()
@@ -95,10 +95,10 @@ def test_finished_runs_are_not_trained_again_and_kills_change_nothing(table, tmp
     subprocess.run(command, check=True, capture_output=True)
     for name in ("san-0.results", "query-dependent-0.results"):
         assert (tmp_path / "runs" / name).read_text() == (table / "runs" / name).read_text()
-    for killed, whole in zip(results_of(tmp_path)["rows"], results_of(table)["rows"], strict=True):
+    for killed, full in zip(results_of(tmp_path)["rows"], results_of(table)["rows"], strict=True):
         values = [
             [row["scores"][name]["values"][0] for name in killed["scores"] if name != "meteor"]
-            for row in (killed, whole)  # the METEOR of the table is other: its data are small
+            for row in (killed, full)  # the METEOR of the table is other: its data are small
         ]
         assert values[0] == values[1]
     times = {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/**/*") if file.is_file()}
@@ -155,8 +155,8 @@ def test_check_writes_the_table_and_trains_nothing(table, capsys):
     before = (table / "table-4.json").read_text()
     printed = prints(capsys, *TABLE_4, "--output", table, "--check", "--only", *ROWS)
     assert "| SAN | 2 |" in printed and (table / "table-4.json").read_text() == before
-    whole = prints(capsys, *TABLE_4, "--output", table, "--check")
-    assert "| key-dependent | 0 |" in whole
+    full = prints(capsys, *TABLE_4, "--output", table, "--check")
+    assert "| key-dependent | 0 |" in full
 
 
 def test_runs_of_other_data_or_settings_are_refused(table, capsys):

@@ -47,13 +47,13 @@ def names_of(output: str) -> list[str]:
 def test_images_are_found_by_words_and_by_an_image(model, photos, tmp_path, capsys):
     (photos / "broken.png").write_bytes(b"no image")
     index = tmp_path / "photos.index"
-    said = prints(capsys, "index", "--model", model, "--images", photos, "--output", index, *SKIPPING)
-    assert "5 images, 1 skipped" in said and "broken.png" in said
-    found = prints(capsys, "search", index, "--image", photos / "more" / "photo3.png", "--top-k", 2)
-    assert names_of(found)[0] == "more/photo3.png"
-    assert float(found.split("\t")[0]) == pytest.approx(1, abs=1e-3)
+    printed = prints(capsys, "index", "--model", model, "--images", photos, "--output", index, *SKIPPING)
+    assert "5 images, 1 skipped" in printed and "broken.png" in printed
+    actual = prints(capsys, "search", index, "--image", photos / "more" / "photo3.png", "--top-k", 2)
+    assert names_of(actual)[0] == "more/photo3.png"
+    assert float(actual.split("\t")[0]) == pytest.approx(1, abs=1e-3)
 
-    found = prints(capsys, "search", index, "a red ball", "--figure", tmp_path / "new" / "hits.png")
+    actual = prints(capsys, "search", index, "a red ball", "--figure", tmp_path / "new" / "hits.png")
     with Image.open(tmp_path / "new" / "hits.png") as figure:
         assert figure.width > 1000
     dual_encoder, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
@@ -61,8 +61,8 @@ def test_images_are_found_by_words_and_by_an_image(model, photos, tmp_path, caps
         embeds = dual_encoder(**processor(images=PHOTOS, text="a red ball"))
     similarities = (embeds.image_embeds @ embeds.text_embeds[0]).tolist()
     order = sorted(range(5), key=lambda place: -similarities[place])
-    assert [name[-10:] for name in names_of(found)] == [f"photo{place}.png" for place in order]
-    scores = [float(line.split("\t")[0]) for line in found.splitlines()]
+    assert [name[-10:] for name in names_of(actual)] == [f"photo{place}.png" for place in order]
+    scores = [float(line.split("\t")[0]) for line in actual.splitlines()]
     assert scores == pytest.approx([similarities[place] for place in order], abs=1e-3)
 
 
@@ -73,15 +73,15 @@ def test_captions_of_an_index_are_printed_beside_names(model, tmp_path, capsys):
     prints(
         capsys, "index", "--model", model, "--images", f"images:{photos}", "--split", "train", "--output", index, *HERE
     )
-    found = prints(capsys, "search", index, "a red ball")
-    lines = sorted(line.split("\t")[1:] for line in found.splitlines())
+    actual = prints(capsys, "search", index, "a red ball")
+    lines = sorted(line.split("\t")[1:] for line in actual.splitlines())
     assert lines == [[f"photo_{n}.png", f"a ball {n} | red"] for n in range(3)]
 
 
 def test_a_match_is_explained_by_head(model, photos, tmp_path, capsys):
     figure = tmp_path / "new" / "heads.png"
-    said = prints(capsys, "explain", "--model", model, photos / "photo0.png", "a red ball", "--figure", figure)
-    first, *lines = [line.split("\t") for line in said.splitlines()]
+    printed = prints(capsys, "explain", "--model", model, photos / "photo0.png", "a red ball", "--figure", figure)
+    first, *lines = [line.split("\t") for line in printed.splitlines()]
     for side, heads in (("image", 3), ("text", 2)):
         shares = [float(line[1]) for line in lines if line[0].startswith(side)]
         assert len(shares) == heads + 1
@@ -94,14 +94,14 @@ def test_a_match_is_explained_by_head(model, photos, tmp_path, capsys):
 
 
 def test_several_indexes_are_searched_as_one(model, photos, tmp_path, capsys):
-    whole, parts = tmp_path / "whole", [tmp_path / name for name in ("first.index", "second.index")]
-    for index, images in zip([whole, *parts], [photos, photos / "more", photos], strict=True):
+    full, parts = tmp_path / "whole", [tmp_path / name for name in ("first.index", "second.index")]
+    for index, images in zip([full, *parts], [photos, photos / "more", photos], strict=True):
         if index == parts[1]:
             shutil.rmtree(photos / "more")
         prints(capsys, "index", "--model", model, "--images", images, "--output", index, *HERE)
-    of_whole = [line.split("\t") for line in prints(capsys, "search", whole, "a red ball").splitlines()]
-    found = prints(capsys, "search", *parts, "a red ball", "--figure", tmp_path / "hits.png")
-    of_parts = [line.split("\t") for line in found.splitlines()]
+    of_whole = [line.split("\t") for line in prints(capsys, "search", full, "a red ball").splitlines()]
+    actual = prints(capsys, "search", *parts, "a red ball", "--figure", tmp_path / "hits.png")
+    of_parts = [line.split("\t") for line in actual.splitlines()]
     assert [(score, Path(name).name) for score, name in of_whole] == [(score, name) for score, _, name in of_parts]
     assert {(folder, name) for _, folder, name in of_parts} == {
         (str(parts[number < 3]), f"photo{number}.png") for number in range(5)
@@ -132,13 +132,13 @@ def embedded(monkeypatch):
 
 def same_index(first, second) -> bool:
     """Returns whether two indexes have the same names, embeddings, thumbnails and stamps, in the same order."""
-    one, other = IndexFolder.open(first), IndexFolder.open(second)
-    places = one.all_places()
+    item, other = IndexFolder.open(first), IndexFolder.open(second)
+    places = item.all_places()
     return (
-        one.items() == other.items()
-        and np.allclose(one.embeddings_at(places), other.embeddings_at(places), atol=1e-3)
-        and one.thumbnails_at(places) == other.thumbnails_at(places)
-        and one.stamps() == other.stamps()
+        item.items() == other.items()
+        and np.allclose(item.embeddings_at(places), other.embeddings_at(places), atol=1e-3)
+        and item.thumbnails_at(places) == other.thumbnails_at(places)
+        and item.stamps() == other.stamps()
     )
 
 
@@ -159,12 +159,12 @@ def test_an_index_grows(model, photos, tmp_path, capsys, embedded, backend):
     assert sum(embedded) == 5
     PHOTOS[4].save(photos / "photo0.png")
     PHOTOS[1].save(photos / "another.png")
-    said = prints(capsys, "index", *options, "--output", index)
-    assert "6 images, 1 skipped" in said and sum(embedded) == 7
+    printed = prints(capsys, "index", *options, "--output", index)
+    assert "6 images, 1 skipped" in printed and sum(embedded) == 7
     prints(capsys, "index", *options, "--output", at_once)
     assert same_index(index, at_once)
-    found = [prints(capsys, "search", one, "a red ball") for one in (index, at_once)]
-    assert found[0] == found[1] and "another.png" in found[0]
+    actual = [prints(capsys, "search", item, "a red ball") for item in (index, at_once)]
+    assert actual[0] == actual[1] and "another.png" in actual[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["at_once", "index", "photos"]
 
 
@@ -204,7 +204,7 @@ def test_images_of_one_name_stay_as_many_as_they_are(model, photos, tmp_path, ca
 def save_dataset(folder, **splits):
     """Saves a dataset whose rows have images and numbers, but no names."""
     shutil.rmtree(folder, ignore_errors=True)
-    rows = {name: Dataset.from_dict({"image": [PHOTOS[one] for one in numbers]}) for name, numbers in splits.items()}
+    rows = {name: Dataset.from_dict({"image": [PHOTOS[item] for item in numbers]}) for name, numbers in splits.items()}
     DatasetDict(rows).save_to_disk(folder)
     return f"images:{folder}"
 
@@ -224,8 +224,8 @@ def test_other_images_of_the_same_names_are_refused(model, photos, tmp_path, cap
         index = tmp_path / f"index{len(options)}"
         grow(capsys, model, images, index, *options)
         before = IndexFolder.open(index).checksum()
-        said = fails(capsys, "index", "--model", model, "--images", others, "--output", index, *other_options, *HERE)
-        assert str(index) in said and IndexFolder.open(index).checksum() == before
+        printed = fails(capsys, "index", "--model", model, "--images", others, "--output", index, *other_options, *HERE)
+        assert str(index) in printed and IndexFolder.open(index).checksum() == before
 
 
 def test_images_change_between_a_kill_and_the_next_run(model, photos, tmp_path, capsys, monkeypatch):
@@ -265,8 +265,8 @@ def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):
     assert "another model" in fails(capsys, "search", index, "a ball", "--model", other)
     blind = tmp_path / "blind"
     save_model(tiny_model(), tiny_processor(), blind)
-    said = fails(capsys, "index", "--model", blind, "--images", photos, "--output", tmp_path / "new")
-    assert "no vision encoder" in said and not (tmp_path / "new").exists()
+    printed = fails(capsys, "index", "--model", blind, "--images", photos, "--output", tmp_path / "new")
+    assert "no vision encoder" in printed and not (tmp_path / "new").exists()
     new = ("index", "--model", model, "--images", photos, "--output", tmp_path / "new")
     assert "exakt" in fails(capsys, *new, "--backend", "exakt") and not (tmp_path / "new").exists()
     (photos / "broken.png").write_bytes(b"no image")

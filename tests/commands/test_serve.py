@@ -85,7 +85,7 @@ def test_what_was_accepted_is_answered_after_sigterm(captioner, photographs):
                 while client.get("/health").json()["waiting"] < number:
                     time.sleep(0.01)
                 server.send_signal(signal.SIGTERM)
-                answers = [one.result() for one in asked]
+                answers = [item.result() for item in asked]
             assert server.wait(60) == 0
         finally:
             server.kill()

@@ -48,8 +48,8 @@ def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as patched:
         interrupted_at(patched, 2, KeyboardInterrupt())
         assert main(command) == 130
-        said = capsys.readouterr().err
-    assert "--resume" in said and str(tmp_path / "run") in said
+        printed = capsys.readouterr().err
+    assert "--resume" in printed and str(tmp_path / "run") in printed
     prints(capsys, *command, "--resume")
 
 

@@ -35,9 +35,9 @@ def normalize(weights: dict, prefix: str, x: torch.Tensor) -> torch.Tensor:
 
 def assert_same_map(backbone, expected: torch.Tensor, images: torch.Tensor):
     with torch.no_grad():
-        found = backbone(images).feature_maps[-1]
+        actual = backbone(images).feature_maps[-1]
     assert expected.std() > 0.1, "a map of zeros would show nothing"
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 # torchvision

@@ -89,9 +89,9 @@ PARALLEL = {f"module.{name}": weight for name, weight in WEIGHTS.items()}
 )
 def test_a_state_dict_is_found_where_training_scripts_put_it(saved, expected, tmp_path):
     torch.save(saved, tmp_path / "checkpoint.pth")
-    found = load_state_dict(tmp_path / "checkpoint.pth")
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+    actual = load_state_dict(tmp_path / "checkpoint.pth")
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], weight) for name, weight in expected.items())
 
 
 @each_row(

@@ -63,11 +63,11 @@ def test_the_folder_reads_photos_as_the_detector_does(saved, std, expected_mean,
     save(script.convert_weights(tiny_config(), {**tiny_detector(), **saved}, std), tmp_path / "backbone")
     processor = CaptioningImageProcessor.from_pretrained(tmp_path / "backbone")
     red_green_blue = np.array([200, 100, 50], dtype=np.uint8)
-    found = processor(np.tile(red_green_blue, (480, 640, 1)), return_tensors="pt").pixel_values
-    assert found.shape == (1, 3, 600, 800)
+    actual = processor(np.tile(red_green_blue, (480, 640, 1)), return_tensors="pt").pixel_values
+    assert actual.shape == (1, 3, 600, 800)
     blue_green_red = torch.tensor([50.0, 100.0, 200.0])
     expected = (blue_green_red - torch.tensor(expected_mean)) / torch.tensor(expected_std)
-    torch.testing.assert_close(found[0, :, 300, 400], expected)
+    torch.testing.assert_close(actual[0, :, 300, 400], expected)
     assert processor(np.zeros((200, 900, 3), dtype=np.uint8)).pixel_values[0].shape == (3, 222, 1000)
 
 
@@ -86,6 +86,6 @@ def test_a_photo_gives_the_features_that_the_authors_pipeline_gives(tmp_path):
 
     processor = CaptioningImageProcessor.from_pretrained(tmp_path / "backbone")
     vision = pretrained_vision(tmp_path / "backbone", grid_size=[7, 7])
-    found = vision(**processor(tmp_path / "photo.png", return_tensors="pt")).visual_features
+    actual = vision(**processor(tmp_path / "photo.png", return_tensors="pt")).visual_features
     assert expected.std(dim=1).mean() > 0.01, "all cells alike would show nothing"
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)

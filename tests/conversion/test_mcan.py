@@ -86,9 +86,9 @@ def test_questions_give_the_numbers_of_the_words(tmp_path):
         files[-1].write_text(json.dumps({"questions": questions}))
     checkpoint, answers = source / "small_epoch13.pkl", source / "text.json"
     _, processor = convert_mcan.convert_files(checkpoint, answers, questions=files)
-    found = processor.tokenizer.get_vocab()
+    actual = processor.tokenizer.get_vocab()
     expected = {**text["token_to_ix"], "<pad>": 0, "<unk>": 1}
-    assert found == {word: number for word, number in expected.items() if word not in ("PAD", "UNK")}
+    assert actual == {word: number for word, number in expected.items() if word not in ("PAD", "UNK")}
     with pytest.raises(ConversionError, match=r"\d+ words.*29"):
         convert_mcan.convert_files(checkpoint, answers, questions=files[:1])
 

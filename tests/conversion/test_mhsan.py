@@ -22,15 +22,15 @@ def close(ours: torch.Tensor, recorded: torch.Tensor) -> None:
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
     """Folder, recorded tensors, model and processor of each release, converted by the command line."""
-    found = {}
+    actual = {}
     for release in RELEASES:
         source, folder = golden_folder("mhsan"), tmp_path_factory.mktemp("mhsan") / release
         options = ["--checkpoint", source / f"tiny_sru-{release}_checkpoint.pth.tar", "--output", folder]
         options += ["--dictionary", source / "dictionary.txt", "--word-vectors", source / "utable.npy"]
         assert convert_mhsan.main(list(map(str, options))) == 0
         recorded = load_file(source / f"io_sru-{release}.safetensors")
-        found[release] = recorded, AutoModel.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
-    return found
+        actual[release] = recorded, AutoModel.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
+    return actual
 
 
 def mask_of(lengths: torch.Tensor, length: int) -> torch.Tensor:
@@ -82,8 +82,8 @@ def test_recalls_of_the_released_code():
     recorded = load_file(golden_folder("mhsan") / "metrics.safetensors")
     scores = retrieval_metrics(recorded["recall.scores"])
     for direction, name in (("image_to_text", "caption_retrieval"), ("text_to_image", "image_retrieval")):
-        found = [scores[f"{direction}_r{k}"] for k in (1, 5, 10)]
-        assert found == pytest.approx(recorded[f"recall.{name}"].tolist(), abs=1e-5)
+        actual = [scores[f"{direction}_r{k}"] for k in (1, 5, 10)]
+        assert actual == pytest.approx(recorded[f"recall.{name}"].tolist(), abs=1e-5)
     ranks = [scores[f"{direction}_median_rank"] - 1 for direction in ("image_to_text", "text_to_image")]
     assert ranks == recorded["recall.median_ranks"].tolist()
 
@@ -120,12 +120,14 @@ def released_weights() -> dict[str, torch.Tensor]:
 
 def test_sizes_come_from_the_weights_and_directions_from_the_person():
     vectors = torch.rand(9, 3)
-    one, both = (convert_mhsan.convert_weights(released_weights(), vectors, directions) for directions in (False, True))
+    item, both = (
+        convert_mhsan.convert_weights(released_weights(), vectors, directions) for directions in (False, True)
+    )
     text = both.config.text_config
     assert (text.hidden_size, text.num_hidden_layers, text.vocab_size, text.pad_token_id) == (8, 2, 10, 9)
     assert (both.config.hidden_size, both.config.projection_dim, both.config.num_image_heads) == (6, 7, 2)
     words = torch.tensor([[1, 2, 3]])
-    first, second = (model.get_text_features(words).last_hidden_state for model in (one, both))
+    first, second = (model.get_text_features(words).last_hidden_state for model in (item, both))
     torch.testing.assert_close(first[:, 0, :0], second[:, 0, :0])
     assert not torch.allclose(first, second)
     with_parallel = {name.replace("_emb.", "_emb.module."): value for name, value in released_weights().items()}

@@ -44,7 +44,7 @@ def released() -> dict[str, torch.Tensor]:
 
 def language_weights(released) -> dict[str, torch.Tensor]:
     prefix = script.LANGUAGE_MODEL
-    return {name.removeprefix(prefix): 2 * one for name, one in released.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): 2 * item for name, item in released.items() if name.startswith(prefix)}
 
 
 @pytest.fixture

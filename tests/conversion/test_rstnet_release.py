@@ -98,8 +98,8 @@ def test_beams(name, beams, steps, golden, model, grids):
     options = {"num_beams": beams, "num_return_sequences": beams, "max_new_tokens": steps}
     output = model.generate(**grids, **options, return_dict_in_generate=True, output_scores=True)
     expected = golden[f"{name}.sequences"].reshape(-1, steps).tolist()
-    found = output.sequences[:, 1:].tolist()
-    assert [without_end(row) for row in found] == [without_end(row) for row in expected]
+    actual = output.sequences[:, 1:].tolist()
+    assert [without_end(row) for row in actual] == [without_end(row) for row in expected]
     if beams > 1:
         torch.testing.assert_close(output.sequences_scores, golden[f"{name}.scores"].flatten(), **CLOSE)
 
@@ -111,5 +111,5 @@ def test_greedy_captions_and_their_visualness(golden, model, grids):
     assert [without_end(row) for row in output.sequences[:, 1:].tolist()] == [without_end(row) for row in expected]
     language_weight = golden["greedy.adaptive_attention"][..., -1].mean(1)
     for row, words in enumerate(map(without_end, expected)):
-        found = output.visualness[row, 1 : len(words) + 1]
-        torch.testing.assert_close(found, 1 - language_weight[row, : len(words)], **CLOSE)
+        actual = output.visualness[row, 1 : len(words) + 1]
+        torch.testing.assert_close(actual, 1 - language_weight[row, : len(words)], **CLOSE)

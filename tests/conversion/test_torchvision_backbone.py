@@ -78,6 +78,6 @@ def test_the_folder_holds_the_backbone_and_its_preprocessing(name, weights, tmp_
     loaded, images = type(converted.model).from_pretrained(folder).eval(), torch.randn(1, 3, 64, 64)
     assert torch.equal(loaded(images).feature_maps[-1], converted.model(images).feature_maps[-1])
     pixels = torch.full((300, 200, 3), 128, dtype=torch.uint8).numpy()
-    found = CaptioningImageProcessor.from_pretrained(folder)(pixels, return_tensors="pt").pixel_values
+    actual = CaptioningImageProcessor.from_pretrained(folder)(pixels, return_tensors="pt").pixel_values
     expected = (128 / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
-    torch.testing.assert_close(found, expected[None, :, None, None].expand(1, 3, 224, 224))
+    torch.testing.assert_close(actual, expected[None, :, None, None].expand(1, 3, 224, 224))

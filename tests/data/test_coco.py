@@ -45,7 +45,7 @@ def test_what_is_left_out_is_counted(coco_folder):
     ]
     with pytest.warns(UserWarning) as caught:
         assert len(load_coco_layout(coco_folder.write(), "train")) == 2
-    numbers = [re.findall(r"\b\d+\b", str(one.message).replace(str(coco_folder.directory), "")) for one in caught]
+    numbers = [re.findall(r"\b\d+\b", str(item.message).replace(str(coco_folder.directory), "")) for item in caught]
     assert numbers == [["3", "5", "2", "2"], ["1"]]
 
 

@@ -14,8 +14,8 @@ IMAGES, COPIES = 60, 3
 
 
 def save(folder, value: float, images: range = range(IMAGES)) -> None:
-    arrays = {one: np.full((2, 4), value + one / 100, dtype=np.float32) for one in images}
-    rows = [make_row(one, 2, visual_features=array, split="train") for one, array in arrays.items()]
+    arrays = {item: np.full((2, 4), value + item / 100, dtype=np.float32) for item in images}
+    rows = [make_row(item, 2, visual_features=array, split="train") for item, array in arrays.items()]
     dataset_of(rows, dtype="float32", split=True).save_to_disk(str(folder))
 
 
@@ -30,9 +30,9 @@ def features(tmp_path):
 def versions(copies: FeatureCopies, features, epoch: int) -> list[int]:
     """Returns the version of each image in the rows; 0 = the original features."""
     rows = [copies(row, epoch) for row in load_data(f"features:{features}", "train")]
-    found = [float(row["visual_features"][0, 0]) - row["image_id"] / 100 for row in rows]
-    assert np.allclose(found, np.round(found), atol=1e-4)  # the features of the row's image, not of another image
-    return [round(version) for version in found]
+    actual = [float(row["visual_features"][0, 0]) - row["image_id"] / 100 for row in rows]
+    assert np.allclose(actual, np.round(actual), atol=1e-4)  # the features of the row's image, not of another image
+    return [round(version) for version in actual]
 
 
 def test_every_version_is_drawn_as_often_and_an_epoch_can_be_repeated(features):

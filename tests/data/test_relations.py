@@ -39,7 +39,7 @@ def test_all_objects_of_a_class_make_a_statement_true(folder):
     assert row["visual_features"][:, 0].tolist() == [3, 0, 6]
     assert {"the dog lies left of the sports ball", "the sports ball lies right of the dog"} <= {*row["captions"]}
     assert not any("hangs" in caption for caption in row["captions"])  # one ball is above the dog, the other is not
-    for statement in map(Statement.of_caption, row["captions"]):
+    for statement in map(Statement.from_caption, row["captions"]):
         pairs = [
             answer_families(box, other)[statement.family.name]
             for box, name in zip(row["visual_boxes"], row["objects"], strict=True)
@@ -54,12 +54,14 @@ def test_exchanged_photographs_have_other_statements(folder):
     row, *others = load_data(f"relations:{folder},exchanged=true", "train")
     mirror, moved, both = others
     assert len({row["image_id"], *(other["image_id"] for other in others)}) == 4 and row["image_id"] == 7
-    for one, other in ((mirror, row), (both, moved)):
-        np.testing.assert_allclose(one["visual_boxes"][:, 0], 1 - other["visual_boxes"][:, 2], rtol=1e-6)
+    for item, other in ((mirror, row), (both, moved)):
+        np.testing.assert_allclose(item["visual_boxes"][:, 0], 1 - other["visual_boxes"][:, 2], rtol=1e-6)
         turned = {"left of": "right of", "right of": "left of"}
-        statements = map(Statement.of_caption, other["captions"])
-        expected = {Statement(one.subject, turned.get(one.relation, one.relation), one.other) for one in statements}
-        assert {*map(Statement.of_caption, one["captions"])} == expected
+        statements = map(Statement.from_caption, other["captions"])
+        expected = {
+            Statement(item.subject, turned.get(item.relation, item.relation), item.other) for item in statements
+        }
+        assert {*map(Statement.from_caption, item["captions"])} == expected
     np.testing.assert_array_equal(moved["visual_boxes"][1:], row["visual_boxes"][:-1])
     assert all((other["visual_features"] == row["visual_features"]).all() for other in others)
 

@@ -24,14 +24,14 @@ def dataset_of(lengths, dtype="float16", seed=0) -> Dataset:
 @each_row("dtype", ["float16", "float32"])
 @each_row("lengths", [[3, 3, 3, 3], [2, 3, 4, 1]])
 def test_rows_and_batches_are_the_same(dtype, lengths):
-    whole = dataset_of(lengths, dtype)
+    full = dataset_of(lengths, dtype)
     parts = concatenate_datasets([dataset_of(lengths[:1], dtype), dataset_of(lengths, dtype, seed=1)])
-    for rows in (whole, whole.select([3, 1]), whole.select(range(1, 3)), with_arrays(parts)):
+    for rows in (full, full.select([3, 1]), full.select(range(1, 3)), with_arrays(parts)):
         fast = with_whole_arrays(rows)
         assert fast.format["type"] != rows.format["type"]
         for index in range(len(rows)):
             np.testing.assert_equal(fast[index], rows[index])
             assert fast[index]["visual_features"].dtype == rows[index]["visual_features"].dtype == np.float32
         assert fast["image_id"][:] == rows["image_id"][:]
-        for one, other in zip(fast.__getitems__([1, 0]), rows.__getitems__([1, 0]), strict=True):
-            np.testing.assert_equal(one, other)
+        for item, other in zip(fast.__getitems__([1, 0]), rows.__getitems__([1, 0]), strict=True):
+            np.testing.assert_equal(item, other)

@@ -24,9 +24,9 @@ def test_the_processes_share_the_batches_of_one_process(num_rows, batch_size, nu
     def batches(number, index):
         return list(EpochSampler(num_rows, batch_size, num_processes=number, process_index=index, **rest))
 
-    (whole, shares) = batches(1, 0), [batches(num_processes, index) for index in range(num_processes)]
-    assert {len(share) for share in shares} == {len(whole)}
-    for batch, *parts in zip(whole, *shares, strict=True):
+    (full, shares) = batches(1, 0), [batches(num_processes, index) for index in range(num_processes)]
+    assert {len(share) for share in shares} == {len(full)}
+    for batch, *parts in zip(full, *shares, strict=True):
         assert flat(parts) == batch
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -42,11 +42,11 @@ def test_an_epoch_has_every_row_once(num_rows, batch_size, **rest):
 
 @given(**settings, start=st.integers(0, 60))
 def test_a_resumed_epoch_continues_where_it_stopped(num_rows, batch_size, start, **rest):
-    whole = list(EpochSampler(num_rows, batch_size, **rest))
-    start = min(start, len(whole))
+    full = list(EpochSampler(num_rows, batch_size, **rest))
+    start = min(start, len(full))
     resumed = EpochSampler(num_rows, batch_size, start_batch=start, **rest)
-    assert list(resumed) == whole[start:]
-    assert len(resumed) == len(whole) - start
+    assert list(resumed) == full[start:]
+    assert len(resumed) == len(full) - start
 
 
 def test_order_depends_on_seed_and_epoch_alone():
@@ -77,10 +77,10 @@ def test_batches_of_tokens(lengths, batch_tokens, epoch, num_processes):
         options = {"seed": 3, "epoch": epoch, "num_processes": number, "process_index": index}
         return list(TokenSampler(lengths, batch_tokens, **options))
 
-    whole = batches(epoch)
-    assert sorted(flat(whole)) == list(range(len(lengths)))
-    assert len(whole) == len(batches(epoch + 1)) == TokenSampler(lengths, batch_tokens, seed=3).batches_per_epoch
-    for batch in whole:
+    full = batches(epoch)
+    assert sorted(flat(full)) == list(range(len(lengths)))
+    assert len(full) == len(batches(epoch + 1)) == TokenSampler(lengths, batch_tokens, seed=3).batches_per_epoch
+    for batch in full:
         assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= batch_tokens
     shares = [batches(epoch, num_processes, index) for index in range(num_processes)]
-    assert [flat(parts) for parts in zip(*shares, strict=True)] == whole
+    assert [flat(parts) for parts in zip(*shares, strict=True)] == full

@@ -86,7 +86,7 @@ def outputs_of(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """Returns the main output of a model: logits, features or hidden states, flattened."""
     outputs = model(**inputs)
     for name in ("logits", "logits_per_image", "visual_features", "feature_maps", "last_hidden_state"):
-        found = getattr(outputs, name, None)
-        if found is not None:
-            return (found[-1] if isinstance(found, tuple) else found).flatten()
+        actual = getattr(outputs, name, None)
+        if actual is not None:
+            return (actual[-1] if isinstance(actual, tuple) else actual).flatten()
     raise AssertionError(f"{type(model).__name__} returns none of its outputs")

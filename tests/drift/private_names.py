@@ -93,5 +93,5 @@ def used_names() -> set[str]:
             elif isinstance(node, ast.FunctionDef):
                 used.add(node.name)
             elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr"):
-                used |= {str(one.value) for one in node.args[1:2] if isinstance(one, ast.Constant)}
+                used |= {str(item.value) for item in node.args[1:2] if isinstance(item, ast.Constant)}
     return {name for name in used if re.match("_[^_]", name)} - DOCUMENTED

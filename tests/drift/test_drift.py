@@ -19,12 +19,12 @@ def test_private_names_of_other_libraries_are_listed_and_there():
 
 @pytest.mark.slow
 def test_they_compute_what_they_did(tmp_path):
-    found = differences_with_the_package(tmp_path)
-    assert max(found.values()) <= TOLERANCE, found
+    actual = differences_with_the_package(tmp_path)
+    assert max(actual.values()) <= TOLERANCE, actual
 
 
 @pytest.mark.nightly
 def test_they_compute_it_as_remote_code_too(tmp_path):
     differences_with_the_package(tmp_path)
-    found = differences_as_remote_code(tmp_path)
-    assert max(found.values()) <= TOLERANCE, found
+    actual = differences_as_remote_code(tmp_path)
+    assert max(actual.values()) <= TOLERANCE, actual

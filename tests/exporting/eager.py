@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
-from hf_ngsan.exporting import Captioner, folder, graphs, write_exported_captioner
+from hf_ngsan.exporting import ExportedCaptioner, folder, graphs, write_exported_captioner
 
 
 def use_eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,9 +40,9 @@ def use_eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
 
 
-def eager_captioner(model, processor, place: Path, monkeypatch: pytest.MonkeyPatch) -> Captioner:
+def eager_captioner(model, processor, place: Path, monkeypatch: pytest.MonkeyPatch) -> ExportedCaptioner:
     """Writes an exported captioner without its graphs, and loads it with the graphs in memory."""
     use_eager_graphs(monkeypatch)
     place.mkdir()
     write_exported_captioner(model, processor, place)
-    return Captioner(place)
+    return ExportedCaptioner(place)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_ngsan.exporting import captioner, compare
+from hf_ngsan.exporting import captioner, compare_exported
 from tests.exporting.eager import eager_captioner
 from tests.models import tiny
 from tests.models.rstnet import tiny as tiny_rstnet
@@ -60,7 +60,7 @@ def test_captions_are_those_of_generate(beams, changes, tmp_path, monkeypatch):
 
 def assert_same_captions(model, processor, exported, inputs: dict, beams: list[int]) -> None:
     rows = rows_of(inputs)
-    others, difference = compare(model, processor, exported, rows, beams)
+    others, difference = compare_exported(model, processor, exported, rows, beams)
     assert others == dict.fromkeys(beams, 0) and difference < 1e-4
     captions = exported.caption(**{name: [row[name] for row in rows] for name in rows[0]}, num_beams=beams[0])
     assert len(set(captions)) > 1
@@ -102,8 +102,8 @@ def test_images(tmp_path, monkeypatch):
     inputs = processor(images=photos)
     np.testing.assert_allclose(exported.prepare(photos)["pixel_values"], inputs["pixel_values"], atol=1e-6)
     for beams in (1, 3):
-        wanted = processor.batch_decode(model.generate(**inputs, num_beams=beams), skip_special_tokens=True)
-        assert exported.caption(photos, num_beams=beams) == wanted and len(set(wanted)) > 2
+        expected = processor.batch_decode(model.generate(**inputs, num_beams=beams), skip_special_tokens=True)
+        assert exported.caption(photos, num_beams=beams) == expected and len(set(expected)) > 2
     photos[0].save(tmp_path / "photo.png")
     assert exported.caption([tmp_path / "photo.png"]) == exported.caption(photos[:1])
 

@@ -34,15 +34,15 @@ def test_pieces_of_words_are_put_together(tmp_path):
     tokenizer.save_pretrained(tmp_path)
     settings = word_settings(tokenizer)
     assert settings["vocabulary"] is None
-    found = Words(tmp_path, settings).decode(IDS)
-    assert found == tokenizer.batch_decode(IDS, skip_special_tokens=True) and "dogs playing" in found
+    actual = Words(tmp_path, settings).decode(IDS)
+    assert actual == tokenizer.batch_decode(IDS, skip_special_tokens=True) and "dogs playing" in actual
 
 
 def test_settings_of_generate():
     model = tiny.tiny_captioner()
     model.generation_config.num_beams = 3
-    found = decoding_settings(model)
-    assert (found["num_beams"], found["max_new_tokens"], found["eos_token_ids"]) == (3, 8, [2])
+    actual = decoding_settings(model)
+    assert (actual["num_beams"], actual["max_new_tokens"], actual["eos_token_ids"]) == (3, 8, [2])
     assert decoding_settings(tiny_rstnet.tiny_captioner(release=True))["finished_beams"] == "compete"
     model.generation_config.no_repeat_ngram_size = 2
     with pytest.raises(UnexportableError, match="no_repeat_ngram_size"):
@@ -86,12 +86,12 @@ def test_a_captioner_of_images_is_a_program(tmp_path):
     folder = tmp_path / "exported"
     folder.mkdir()
     write_exported_captioner(model, processor, folder)
-    wanted = processor.batch_decode(model.generate(**processor(images=PHOTOS), num_beams=3), skip_special_tokens=True)
-    assert len(set(wanted)) > 1
+    expected = processor.batch_decode(model.generate(**processor(images=PHOTOS), num_beams=3), skip_special_tokens=True)
+    assert len(set(expected)) > 1
     names = [str(tmp_path / f"{index}.png") for index in range(len(PHOTOS))]
     for name, photo in zip(names, PHOTOS, strict=True):
         photo.save(name)
     command = [sys.executable, "-I", str(folder / "captioner.py"), *names, "--num-beams", "3", "--batch-size", "2"]
     process = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert process.returncode == 0, process.stderr
-    assert process.stdout == "".join(f"{name}\t{caption}\n" for name, caption in zip(names, wanted, strict=True))
+    assert process.stdout == "".join(f"{name}\t{caption}\n" for name, caption in zip(names, expected, strict=True))

@@ -55,8 +55,8 @@ def dual_encoder():
 def test_the_graph_of_texts_embeds_them_as_the_model_does(dual_encoder):
     graph = open_text_graph(str(packaged_models()[DUAL_ENCODER]))
     assert graph.fingerprint == model_fingerprint(*dual_encoder)
-    found = np.concatenate([graph.embed(text) for text in TEXTS])
-    assert found == pytest.approx(np.concatenate([embed_texts(*dual_encoder, [text]) for text in TEXTS]), abs=1e-5)
+    actual = np.concatenate([graph.embed(text) for text in TEXTS])
+    assert actual == pytest.approx(np.concatenate([embed_texts(*dual_encoder, [text]) for text in TEXTS]), abs=1e-5)
     assert graph.embed("") is None
 
 
@@ -88,11 +88,11 @@ def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
     judged, expected_judged = json.loads(lines.pop()), json.loads(expected.pop())
     assert judged["confidence"] == pytest.approx(expected_judged["confidence"], abs=1e-4)
     assert judged["unlike_training"] is expected_judged["unlike_training"]
-    found, wanted = json.loads(lines.pop(4)), json.loads(expected.pop(4))
-    assert lines[:4] == expected and (found["caption"], found["image"]) == (wanted["caption"], wanted["image"])
-    assert found["score"] == pytest.approx(wanted["score"], abs=1e-4)
-    assert [word for word, _ in found["words"]] == [word for word, _ in wanted["words"]]
-    assert [one for _, one in found["words"]] == pytest.approx([one for _, one in wanted["words"]], abs=1e-3)
+    actual, target = json.loads(lines.pop(4)), json.loads(expected.pop(4))
+    assert lines[:4] == expected and (actual["caption"], actual["image"]) == (target["caption"], target["image"])
+    assert actual["score"] == pytest.approx(target["score"], abs=1e-4)
+    assert [word for word, _ in actual["words"]] == [word for word, _ in target["words"]]
+    assert [item for _, item in actual["words"]] == pytest.approx([item for _, item in target["words"]], abs=1e-3)
     [text] = embed_texts(model, processor, ["a man in a hat"])
     [image] = embed_images(model, processor, [{"image": PHOTOGRAPH}])
     for query, hits in ((text, lines[4:7]), (image, lines[7:])):
@@ -130,14 +130,14 @@ def test_an_index_and_features_are_those_of_pytorch(tmp_path):
         assert quick.shard(0).folder.joinpath(file).read_bytes() == usual.shard(0).folder.joinpath(file).read_bytes()
     assert quick.embeddings()[0] == pytest.approx(usual.embeddings()[0].astype(np.float32), abs=1e-4)
     quick, usual = (tmp_path / f"extract-{end}" for end in ("quick", "torch"))
-    names = [sorted(str(file.relative_to(one)) for file in one.rglob("*")) for one in (quick, usual)]
+    names = [sorted(str(file.relative_to(item)) for file in item.rglob("*")) for item in (quick, usual)]
     assert names[0] == names[1]
     for file in ("extraction.json", "skipped.json", "dataset_info.json"):
         assert (quick / file).read_text() == (usual / file).read_text(), file
-    rows = [load_from_disk(str(one)).with_format("numpy")[:] for one in (quick, usual)]
-    found, wanted = (one.pop("visual_features") for one in rows)
-    assert np.abs(found - wanted).mean() < 1e-4
-    np.testing.assert_allclose(found, wanted, rtol=2**-10, atol=1e-4)  # it rounds its features to half precision
+    rows = [load_from_disk(str(item)).with_format("numpy")[:] for item in (quick, usual)]
+    actual, target = (item.pop("visual_features") for item in rows)
+    assert np.abs(actual - target).mean() < 1e-4
+    np.testing.assert_allclose(actual, target, rtol=2**-10, atol=1e-4)  # it rounds its features to half precision
     np.testing.assert_equal(*rows)
 
 
@@ -158,8 +158,8 @@ def test_options_that_need_more_take_pytorch(monkeypatch):
     for row, is_quick in rows.items():
         options = parse(["caption", PHOTOGRAPH, *row.split()])
         options.modules = []
-        found = caption_command.captioned_by_graphs(options, [CAPTIONER], [PHOTOGRAPH])
-        assert (found == ["captions"]) is is_quick, row
+        actual = caption_command.captioned_by_graphs(options, [CAPTIONER], [PHOTOGRAPH])
+        assert (actual == ["captions"]) is is_quick, row
     assert caption_command.captioned_by_graphs(options, [CAPTIONER], []) is None
     options = parse(["caption", PHOTOGRAPH])
     options.modules = ["somebody's"]
@@ -237,10 +237,10 @@ def test_an_export_into_the_folder_of_a_captioner(tmp_path, capsys, monkeypatch)
     fails(capsys, "export", "--model", folder, "--check")
     prints(capsys, "export", "--model", folder)
     inputs = processor(images=[tmp_path / "photo.png"])
-    said = processor.batch_decode(model.generate(**inputs), skip_special_tokens=True)
-    assert open_captioner(str(folder)).caption([tmp_path / "photo.png"]) == said
+    printed = processor.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+    assert open_captioner(str(folder)).caption([tmp_path / "photo.png"]) == printed
     shown = prints(capsys, "caption", "--model", folder, tmp_path / "photo.png")
-    assert shown.split("\t")[1].strip() == said[0].strip()
+    assert shown.split("\t")[1].strip() == printed[0].strip()
     write_checkpoint(*load_model(folder), tmp_path / "pushed", "user/name", source=folder)
     assert open_captioner(str(tmp_path / "pushed")) is not None
     write_checkpoint(*load_model(folder), tmp_path / "changed", "user/name")

@@ -95,8 +95,8 @@ def test_regions_are_means_within_the_boxes_of_a_file(photos, tmp_path, kind):
 @pytest.mark.parametrize("as_lists", [False, True])
 def test_a_detector_is_a_callable(photos, tmp_path, as_lists):
     def detector(pictures):
-        found = [[box for box in BOXES if box[0] == picture.width - 30] for picture in pictures]
-        triples = [(torch.tensor([b[1] for b in own]), [b[3] for b in own], [b[2] for b in own]) for own in found]
+        actual = [[box for box in BOXES if box[0] == picture.width - 30] for picture in pictures]
+        triples = [(torch.tensor([b[1] for b in own]), [b[3] for b in own], [b[2] for b in own]) for own in actual]
         return tuple(zip(*triples, strict=True)) if as_lists else triples
 
     model = vision_of_boxes(grid_size=[2, 2])
@@ -152,13 +152,13 @@ def test_a_captioner_of_boxes_captions_photographs_as_their_features(photos, tmp
     words = ["attach-vision", "--model", tmp_path / "captioner", "--backbone", tmp_path / "vision"]
     assert "--boxes" in prints(capsys, *words, "--output", attached)
     rows, paths = rows_of(features), sorted(photos.glob("*.png"))
-    wanted = [
+    target = [
         captioner.generate(**{name: torch.tensor(row[name])[None] for name in ("visual_features", "visual_boxes")})
         for row in rows
     ]
     words = ["caption", "--model", attached, *paths]
     pipeline = CaptioningPipeline(type(captioner).from_pretrained(attached))
-    texts = [pipeline.processor.decode(ids[0], skip_special_tokens=True).strip() for ids in wanted]
+    texts = [pipeline.processor.decode(ids[0], skip_special_tokens=True).strip() for ids in target]
     assert len({*texts}) > 1
     printed = prints(capsys, *words, "--boxes", file)
     assert [line.split("\t")[1] for line in printed.splitlines()] == texts

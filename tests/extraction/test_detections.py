@@ -60,17 +60,17 @@ def test_regions_of_every_detector_are_its_best_queries_with_class_and_score(det
         for row in rows_of(tmp_path / name):
             pixels = processor(f"{photos}/{row['file_name']}", return_tensors="pt")["pixel_values"]
             with torch.inference_mode():
-                found = detector(pixels)
-            logits = found.logits[0]
+                actual = detector(pixels)
+            logits = actual.logits[0]
             scores = logits.softmax(-1)[:, :-1] if name == "detr" else logits.sigmoid()
             best = scores.max(-1).values.sort(descending=True, stable=True)
             chosen = best.indices[:4]
             assert row["object_scores"] == pytest.approx(best.values[:4].tolist(), abs=1e-5), name
             assert row["objects"] == [f"LABEL_{scores[query].argmax()}" for query in chosen], name
-            centre, size = found.pred_boxes[0, chosen].split(2, dim=-1)
+            centre, size = actual.pred_boxes[0, chosen].split(2, dim=-1)
             corners = torch.cat([centre - size / 2, centre + size / 2], dim=-1).clamp(0, 1)
             np.testing.assert_allclose(row["visual_boxes"], corners, atol=1e-5)
-            np.testing.assert_allclose(row["visual_features"], found.last_hidden_state[0, chosen], atol=1e-2)
+            np.testing.assert_allclose(row["visual_features"], actual.last_hidden_state[0, chosen], atol=1e-2)
 
 
 def test_pooled_features_are_means_of_the_finest_map_and_cells_follow_regions(detectors):
@@ -106,9 +106,9 @@ def test_a_captioner_of_regions_and_cells_captions_photographs_as_their_features
     captioner = tiny_captioner(visual_feature_size=8)
     captioner.save_pretrained(tmp_path / "captioner")
     tiny_processor().save_pretrained(tmp_path / "captioner")
-    whole, whole_processor = attach_vision(tmp_path / "captioner", detectors / "rt_detr", **fields)
+    full, whole_processor = attach_vision(tmp_path / "captioner", detectors / "rt_detr", **fields)
     for row in rows_of(tmp_path / "features"):
         features = {name: torch.tensor(row[name])[None] for name in ("visual_features", "visual_boxes")}
         expected = captioner.generate(**features, num_beams=2, max_new_tokens=8)
         inputs = whole_processor(images=[f"{photos}/{row['file_name']}"])
-        assert whole.generate(**inputs, num_beams=2, max_new_tokens=8).tolist() == expected.tolist()
+        assert full.generate(**inputs, num_beams=2, max_new_tokens=8).tolist() == expected.tolist()

@@ -160,8 +160,8 @@ def test_the_pixels_of_a_detector_are_those_of_its_own_image_processor(tmp_path,
     for size in ((60, 41), (31, 70), (200, 200)):
         image = Image.linear_gradient("L").resize(size).convert("RGB")
         expected = own(image, return_tensors="pt").pixel_values
-        for found in (processor, new_image_processor(vision, None)):
-            assert torch.equal(found(image, return_tensors="pt").pixel_values, expected), size
+        for actual in (processor, new_image_processor(vision, None)):
+            assert torch.equal(actual(image, return_tensors="pt").pixel_values, expected), size
     with pytest.raises(ValueError, match="16"):
         load_vision(tmp_path, image_size=100)
 

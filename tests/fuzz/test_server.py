@@ -40,8 +40,8 @@ def client() -> Iterator[TestClient]:
     model.generation_config.max_new_tokens = 5
     with TestClient(
         create_app(CaptioningPipeline(model=model.eval(), processor=processor), LIMITS), raise_server_exceptions=False
-    ) as found:
-        yield found
+    ) as actual:
+        yield actual
 
 
 def picture(draw: random.Random) -> bytes:
@@ -69,19 +69,19 @@ def picture(draw: random.Random) -> bytes:
 
 
 def value(draw: random.Random) -> object:
-    found = draw.choice(VALUES)
-    return found if not isinstance(found, str) else WRITTEN.get(found, found)
+    actual = draw.choice(VALUES)
+    return actual if not isinstance(actual, str) else WRITTEN.get(actual, actual)
 
 
 def request(draw: random.Random) -> dict:
     """Keyword arguments of a request."""
     options = {"num_beams": 2, "max_new_tokens": 4, "text": "a", "scores": True}
-    chosen = {name: one for name, one in options.items() if draw.random() < 0.4}
+    chosen = {name: item for name, item in options.items() if draw.random() < 0.4}
     for _ in range(draw.choice([0, 1, 1, 2])):
         name = draw.choice([*options, "images", "unknown", "", "text\n", "num_beams "])
         chosen[name] = value(draw)
     if draw.random() < 0.4:
-        fields = {name: "" if one is None else str(one)[:5_000] for name, one in chosen.items() if name != "images"}
+        fields = {name: "" if item is None else str(item)[:5_000] for name, item in chosen.items() if name != "images"}
         parts = [("files", (draw.choice(["a.png", "../a.png", "a\n.png", "", "é" * 300]), picture(draw)))]
         parts *= draw.choice([1, 1, 3, 9])
         data = {name: text.encode("utf-8", "replace").decode() for name, text in fields.items()}
@@ -115,11 +115,11 @@ def test_odd_requests_are_answered_in_one_sentence(client):
         path, method = draw.choice([("/caption", "POST")] * 20 + others)
         answer = client.request(method, path, **asked)
         statuses.add(answer.status_code)
-        told = f"seed {seed}, request {number}: {answer.status_code} {answer.text[:300]}"
-        assert answer.status_code in (200, 400, 404, 405, 413, 415), told
+        output = f"seed {seed}, request {number}: {answer.status_code} {answer.text[:300]}"
+        assert answer.status_code in (200, 400, 404, 405, 413, 415), output
         if path == "/caption" and method == "POST":
-            found = answer.json()
-            message = found.get("error", "")
-            assert "captions" in found or (len(message.splitlines()) == 1 and len(message) < 600), told
+            actual = answer.json()
+            message = actual.get("error", "")
+            assert "captions" in actual or (len(message.splitlines()) == 1 and len(message) < 600), output
     assert {200, 400} <= statuses
     assert client.get("/health").status_code == 200

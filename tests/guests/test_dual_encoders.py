@@ -42,12 +42,12 @@ def test_embeddings_are_those_of_the_model(name, guest):
     assert texts["input_ids"].shape[1] <= encoder.longest_text
     with torch.inference_mode():
         outputs = model(**images, **texts)
-        for found, expected in (
+        for actual, expected in (
             (encoder.embed_images(images), outputs.image_embeds),
             (encoder.embed_texts(texts), outputs.text_embeds),
         ):
-            torch.testing.assert_close(found, expected / expected.norm(dim=-1, keepdim=True))
-            assert found.shape[1] == encoder.dimension
+            torch.testing.assert_close(actual, expected / expected.norm(dim=-1, keepdim=True))
+            assert actual.shape[1] == encoder.dimension
         alone = torch.cat([encoder.embed_texts(encoder.text_inputs([text])) for text in TEXTS])
         torch.testing.assert_close(alone, encoder.embed_texts(texts), atol=1e-5, rtol=0)
 
@@ -87,10 +87,10 @@ def test_retrieval_by_blip_is_that_of_its_class(pictures, tmp_path, capsys):
     encoder = dual_encoder_of(loaded, its_processor)
     images, texts = encoder.image_inputs(photos(3)), encoder.text_inputs(TEXTS)
     with torch.inference_mode():
-        one = {name: value[:1].repeat(3, 1) for name, value in texts.items() if name != "token_type_ids"}
-        expected = model(**images, **one, use_itm_head=False).itm_score
-        found = encoder.embed_images(images) @ encoder.embed_texts(texts).mT
-    torch.testing.assert_close(found[:, 0], expected[:, 0])
+        item = {name: value[:1].repeat(3, 1) for name, value in texts.items() if name != "token_type_ids"}
+        expected = model(**images, **item, use_itm_head=False).itm_score
+        actual = encoder.embed_images(images) @ encoder.embed_texts(texts).mT
+    torch.testing.assert_close(actual[:, 0], expected[:, 0])
     assert "captioning" in fails(capsys, "caption", "--model", folder, pictures / "0.png")
 
 

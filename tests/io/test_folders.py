@@ -146,8 +146,8 @@ def test_files_of_a_folder_change_at_once_and_others_stay(tmp_path, exchanges):
     (tmp_path / "best" / "b.bin").write_text("kept")
     for _ in range(2):
         replace_folder_contents(tmp_path / "best", lambda folder: (folder / "a.txt").write_text("second"))
-        found = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.*")}
-        assert found == {"best/a.txt": "second", "best/b.bin": "kept", "best/a/a.txt": "mine"}
+        actual = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.*")}
+        assert actual == {"best/a.txt": "second", "best/b.bin": "kept", "best/a/a.txt": "mine"}
         with pytest.raises(RuntimeError):
             replace_folder_contents(tmp_path / "best", fail_half_way)
 

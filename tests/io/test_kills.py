@@ -45,7 +45,9 @@ def write(*names: str, text: str) -> Callable[[Path], None]:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {one.relative_to(folder).as_posix(): one.read_text() for one in sorted(folder.rglob("*")) if one.is_file()}
+    return {
+        item.relative_to(folder).as_posix(): item.read_text() for item in sorted(folder.rglob("*")) if item.is_file()
+    }
 
 
 def contents_of_whole(folder: Path) -> dict[str, str]:
@@ -90,9 +92,9 @@ def begin_checkpoints(folder: Path) -> None:
 
 def read_checkpoints(folder: Path) -> list[dict[str, str]]:
     found = Checkpoints(folder / "checkpoints").all()
-    for one in found:
-        check_folder(one)
-    return [contents(one) for one in found[-2:]]
+    for item in found:
+        check_folder(item)
+    return [contents(item) for item in found[-2:]]
 
 
 def index_photos(folder: Path) -> None:
@@ -186,7 +188,7 @@ def kill_at(name: str, place: Path, exchanges: bool, once: bool) -> tuple[int, l
             found = repr(error)
         again = in_process(work, folder)
         left = [path.name for path in folder.rglob(".*") if path.name.startswith((".incomplete-", ".replaced-"))]
-        left = [one for one in left if not one.endswith("-lock")]
+        left = [item for item in left if not item.endswith("-lock")]
         if code != DIED or found not in (old, new) or again or user.read(folder) != new or left:
             log = folder.with_suffix(".log").read_text()[-500:]
             problems.append(f"{number} ({operation}): {code}, {found}, {again}, {left}; {log}")

@@ -38,9 +38,9 @@ def test_without_an_estimate_the_pace_and_the_time_left_follow_from_what_is_done
     with ProgressDisplay("extracting", total=400, done=100) as display:
         clock[0] += 50
         display.update(200)
-    said = ["extracting, 200 of 400 images, 2.0 images/s, 01:40 left"]
-    assert [record.getMessage() for record in caplog.records] == said
+    output = ["extracting, 200 of 400 images, 2.0 images/s, 01:40 left"]
+    assert [record.getMessage() for record in caplog.records] == output
     with ProgressDisplay("another process", total=400, shown=False) as display:
         clock[0] += 1000
         display.update(100, "loss 2.5, 1:00 left")
-    assert [record.getMessage() for record in caplog.records] == said
+    assert [record.getMessage() for record in caplog.records] == output

@@ -129,9 +129,9 @@ def test_captioners_of_scenes_are_small_of_seed_0_and_as_good_as_their_record(ca
         assert recorded["seeds"].keys() == {"0", "1", "2"}, name
         spec = config["data"]["spec"].replace("test=500", "test=60")
         assert main(["evaluate", "--model", name, "--data", spec]) == 0
-        found, expected = json.loads(capsys.readouterr().out), recorded["seeds"]["0"]
+        actual, expected = json.loads(capsys.readouterr().out), recorded["seeds"]["0"]
         for group in ("objects", "symmetric", "directional"):
-            assert found[group] == pytest.approx(expected[group], abs=0.08), (name, group)
+            assert actual[group] == pytest.approx(expected[group], abs=0.08), (name, group)
 
 
 @each_row("folder", [FOLDER, SEARCH])
@@ -168,9 +168,9 @@ def test_captions_and_search_reach_their_recorded_scores(capsys):
     expected = of_captions["scores"]["flickr8k"]["cider_d"]
     assert json.loads(capsys.readouterr().out)["cider_d"] == pytest.approx(expected, abs=0.003)
     assert main(["evaluate", "--model", DUAL_ENCODER, *data]) == 0
-    found, expected = json.loads(capsys.readouterr().out)["all"], of_search["scores"]["flickr8k"]
+    actual, expected = json.loads(capsys.readouterr().out)["all"], of_search["scores"]["flickr8k"]
     for name in ("image_to_text_r1", "text_to_image_r1"):
-        assert found[name] == pytest.approx(expected[name], abs=0.5)
+        assert actual[name] == pytest.approx(expected[name], abs=0.5)
 
 
 def test_photographs_are_found_without_training_and_the_index_may_be_moved(tmp_path, capsys):

@@ -34,10 +34,10 @@ def test_a_damaged_file_is_named_and_ends_with_2(written, tmp_path, capsys):
     files = [file for pattern in patterns for file in sorted(tmp_path.glob(pattern))]
     assert len(files) > 12
     for file in files:
-        whole = file.read_bytes()
-        content = bytearray(whole)
+        full = file.read_bytes()
+        content = bytearray(full)
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
         message = fails(capsys, "inspect", tmp_path / file.relative_to(tmp_path).parts[0])
         assert file.parent.name in message and (file.name in message or file.name == "manifest.json"), file
-        file.write_bytes(whole)
+        file.write_bytes(full)

@@ -49,15 +49,15 @@ def processor() -> CaptioningImageProcessor:
 @pytest.fixture
 def runs(monkeypatch) -> list[int]:
     """The numbers of images that graphs encode."""
-    found: list[int] = []
+    actual: list[int] = []
     original = BackboneInEngine.maps
 
     def maps(self, pixels):
-        found.append(len(pixels))
+        actual.append(len(pixels))
         return original(self, pixels)
 
     monkeypatch.setattr(BackboneInEngine, "maps", maps)
-    return found
+    return actual
 
 
 def test_the_engine_runs_what_it_can_and_pytorch_the_rest(runs):
@@ -65,9 +65,9 @@ def test_the_engine_runs_what_it_can_and_pytorch_the_rest(runs):
     with torch.no_grad():
         expected = vision(pixels)
         use_engine(vision, processor(), "onnx")
-        found = vision(pixels)
-        torch.testing.assert_close(found.visual_features, expected.visual_features, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(found.visual_boxes, expected.visual_boxes)
+        actual = vision(pixels)
+        torch.testing.assert_close(actual.visual_features, expected.visual_features, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(actual.visual_boxes, expected.visual_boxes)
         assert sum(runs) == 3 and vision.backbone.forward.agrees is True  # one image was compared first
         for other in (
             {"pixel_values": torch.rand(1, 3, 40, 32)},
@@ -156,6 +156,6 @@ def test_a_pipeline_takes_an_engine(tmp_path):
         part.save_pretrained(tmp_path)
     for task in ("image-to-text", "image-text-to-text"):
         plain, fast = pipeline(task, model=str(tmp_path)), pipeline(task, model=str(tmp_path), engine="onnx")
-        found, wanted = fast(PHOTOS), plain(PHOTOS)
-        assert [texts[0]["generated_text"] for texts in found] == [texts[0]["generated_text"] for texts in wanted]
+        actual, target = fast(PHOTOS), plain(PHOTOS)
+        assert [texts[0]["generated_text"] for texts in actual] == [texts[0]["generated_text"] for texts in target]
         assert fast.model.base_model.vision.backbone.forward.agrees

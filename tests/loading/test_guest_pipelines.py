@@ -27,8 +27,8 @@ def test_captions_are_those_of_generate(guest, name, arguments):
         inputs = guest.inputs(image)
         with torch.inference_mode():
             expected += guest.decode(model.generate(**inputs, max_new_tokens=6, **arguments), inputs)
-    found = pipeline("image-to-text", model=str(folder))(photos(3), max_new_tokens=6, **arguments)
-    assert [answer["generated_text"] for answers in found for answer in answers] == expected
+    actual = pipeline("image-to-text", model=str(folder))(photos(3), max_new_tokens=6, **arguments)
+    assert [answer["generated_text"] for answers in actual for answer in answers] == expected
 
 
 @every_guest
@@ -48,6 +48,6 @@ def test_scores_are_those_of_beam_search(guest, name):
     inputs = guest.inputs(photos(1)[0])
     search = {"max_new_tokens": 5, "num_beams": 3, "num_return_sequences": 2}
     with torch.inference_mode():
-        found = model.generate(**inputs, **search, output_scores=True, return_dict_in_generate=True)
+        actual = model.generate(**inputs, **search, output_scores=True, return_dict_in_generate=True)
     [answers] = pipeline("image-to-text", model=str(folder))(photos(1), return_scores=True, **search)
-    assert [answer["score"] for answer in answers] == pytest.approx(found.sequences_scores.tolist(), abs=1e-4)
+    assert [answer["score"] for answer in answers] == pytest.approx(actual.sequences_scores.tolist(), abs=1e-4)

@@ -101,7 +101,7 @@ def test_regions_of_the_image(pipe):
     assert pipe(row)[0]["generated_text"] == expected
     other = {"image": PHOTOS[1], "visual_boxes": random_boxes(5).numpy()}
     inputs = [row, other, PHOTOS[2], {"image": PHOTOS[3]}]
-    assert pipe(inputs, batch_size=4) == [pipe(one) for one in inputs]
+    assert pipe(inputs, batch_size=4) == [pipe(item) for item in inputs]
 
 
 def test_prefixes_and_generation_arguments(pipe):
@@ -198,11 +198,11 @@ def test_bad_inputs_are_skipped_if_wished_and_named_by_index(pipe, captions, tmp
         if index not in bad:
             assert answer == captions[index % 5]
             continue
-        [found] = answer
-        assert found["generated_text"] is None
+        [actual] = answer
+        assert actual["generated_text"] is None
         with pytest.raises(AssertionError, match=bad[index][1]):
-            raise AssertionError(found["error"])
-        assert f"mage {index}" in found["error"]
+            raise AssertionError(actual["error"])
+        assert f"mage {index}" in actual["error"]
         with pytest.raises(ValueError, match=bad[index][1]):
             pipe([PHOTOS[0]] * index + [inputs[index]], batch_size=batch_size)
     assert pipe(inputs[1], on_error="skip")[0]["error"].startswith("The image ")

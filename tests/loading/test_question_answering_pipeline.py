@@ -5,7 +5,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_ngsan import VisualQuestionAnsweringPipeline
+from hf_ngsan import QuestionAnsweringPipeline
 from hf_ngsan.models.pipeline_visual_question_answering import VisualQuestionAnsweringPipeline as TravellingPipeline
 from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
@@ -16,13 +16,13 @@ QUESTIONS = ["Is there a ball?", "What color is the box?", "How many rings are t
 
 @pytest.fixture(scope="module")
 def of_features():
-    return VisualQuestionAnsweringPipeline(model=tiny_model(geometric_bias=["query"]), processor=tiny_processor())
+    return QuestionAnsweringPipeline(model=tiny_model(geometric_bias=["query"]), processor=tiny_processor())
 
 
 @pytest.fixture(scope="module")
 def of_images():
     model = tiny_model(vision_config=VISION, visual_feature_size=None)
-    return VisualQuestionAnsweringPipeline(model=model, processor=tiny_processor(pixels=True))
+    return QuestionAnsweringPipeline(model=model, processor=tiny_processor(pixels=True))
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +53,10 @@ def test_inputs_of_all_kinds_give_the_same(of_features, rows):
     expected = [of_features(row) for row in rows]
     table = Dataset.from_list([{name: np.asarray(value).tolist() for name, value in row.items()} for row in rows])
     bare = [{name: value for name, value in row.items() if name != "question"} for row in rows[:1]]
-    for found in (of_features(rows, batch_size=2), of_features(iter(rows)), of_features(table, batch_size=3)):
-        for one, other in zip(found, expected, strict=True):
-            assert [answer["answer"] for answer in one] == [answer["answer"] for answer in other]
-            np.testing.assert_allclose([a["score"] for a in one], [a["score"] for a in other], atol=1e-5)
+    for actual in (of_features(rows, batch_size=2), of_features(iter(rows)), of_features(table, batch_size=3)):
+        for item, other in zip(actual, expected, strict=True):
+            assert [answer["answer"] for answer in item] == [answer["answer"] for answer in other]
+            np.testing.assert_allclose([a["score"] for a in item], [a["score"] for a in other], atol=1e-5)
     assert of_features(bare[0], question=QUESTIONS[0]) == expected[0]
 
 
@@ -64,9 +64,9 @@ def test_the_travelling_pipeline_gives_the_same_answers(of_features, of_images, 
     for pipe, inputs, question in ((of_features, rows, {}), (of_images, PHOTOS[:2], {"question": "a ball"})):
         travelling = TravellingPipeline(model=pipe.model, processor=pipe.processor)
         both = (travelling(inputs, top_k=2, **question), pipe(inputs, top_k=2, **question))
-        for found, expected in zip(*both, strict=True):
-            assert [answer["answer"] for answer in found] == [answer["answer"] for answer in expected]
-            assert [answer["score"] for answer in found] == pytest.approx([answer["score"] for answer in expected])
+        for actual, expected in zip(*both, strict=True):
+            assert [answer["answer"] for answer in actual] == [answer["answer"] for answer in expected]
+            assert [answer["score"] for answer in actual] == pytest.approx([answer["score"] for answer in expected])
 
 
 def test_attention_is_that_of_regions_or_of_pixels(of_features, of_images, rows):

@@ -23,9 +23,9 @@ def saved(tmp_path):
 
 def record(folder, **changes) -> dict:
     file = folder / SELF_TEST
-    found = {**json.loads(file.read_text()), **changes}
-    file.write_text(json.dumps(found))
-    return found
+    actual = {**json.loads(file.read_text()), **changes}
+    file.write_text(json.dumps(actual))
+    return actual
 
 
 @each_row("name", CHECKPOINTS)
@@ -46,8 +46,8 @@ def test_the_command(saved, capsys):
     record(saved, log_probabilities=[*values[:-1], values[-1] - 2e-4], versions={"transformers": "5.24.99"})
     capsys.readouterr()
     assert main(["inspect", str(saved), "--self-test"]) == 1
-    said = capsys.readouterr().out
-    assert len(said.splitlines()) == 1 and "transformers 5.24.99" in said
+    output = capsys.readouterr().out
+    assert len(output.splitlines()) == 1 and "transformers 5.24.99" in output
     (saved / SELF_TEST).unlink()
     assert main(["inspect", str(saved), "--self-test"]) == 2
     assert SELF_TEST in capsys.readouterr().err
@@ -81,5 +81,5 @@ def test_a_model_of_inputs_of_its_own_is_saved_without_a_record(tmp_path, monkey
 
 def test_the_packaged_captioner_computes_what_was_recorded():
     folder = packaged_models()[CAPTIONER]
-    found = run_self_test(*load_model(CAPTIONER), folder)
-    assert found.passed, str(found)
+    actual = run_self_test(*load_model(CAPTIONER), folder)
+    assert actual.passed, str(actual)

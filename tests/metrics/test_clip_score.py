@@ -52,10 +52,10 @@ def test_values_are_those_of_the_formula(encoder, prompt, weight):
             scores.append(score)
             of_references.append(2 * score * nearest / (score + nearest) if score + nearest else 0.0)
     metric = ClipScore(encoder, prompt=prompt, weight=weight, batch_size=1)
-    found = metric.compute(predictions=CAPTIONS, images=photos(2), references=REFERENCES, per_image=True)
-    assert found["per_image"]["clip_score"] == pytest.approx(scores, abs=1e-5)
-    assert found["per_image"]["ref_clip_score"] == pytest.approx(of_references, abs=1e-5)
-    assert found["clip_score"] == pytest.approx(sum(scores) / 2, abs=1e-5)
+    actual = metric.compute(predictions=CAPTIONS, images=photos(2), references=REFERENCES, per_image=True)
+    assert actual["per_image"]["clip_score"] == pytest.approx(scores, abs=1e-5)
+    assert actual["per_image"]["ref_clip_score"] == pytest.approx(of_references, abs=1e-5)
+    assert actual["clip_score"] == pytest.approx(sum(scores) / 2, abs=1e-5)
 
 
 def test_long_captions_are_refused_or_cut(encoder):
@@ -102,7 +102,7 @@ def test_files_are_scored(encoder, folder, files, capsys):
     assert float(values["clip_score"]) == pytest.approx(expected["clip_score"], abs=1e-4)
     assert float(values["ref_clip_score"]) == pytest.approx(expected["ref_clip_score"], abs=1e-4)
     of_images = json.loads((files / "scores.json").read_text())
-    assert [one["clip_score"] for one in of_images] == pytest.approx(expected["per_image"]["clip_score"], abs=1e-5)
+    assert [item["clip_score"] for item in of_images] == pytest.approx(expected["per_image"]["clip_score"], abs=1e-5)
     assert "--image-folder" in fails(capsys, "score", *options, "--clip-score", folder)
     assert "--truncate-captions" in fails(capsys, "score", *options, "--truncate-captions")
 

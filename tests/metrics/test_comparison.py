@@ -12,19 +12,19 @@ from tests.tables import each_row
 def test_the_interval_is_scipys_on_the_same_resamples(number, resamples):
     assert (number * resamples > NUMBERS_AT_ONCE) == (number == 5000), "the second case is drawn in parts"
     differences = np.random.default_rng(1).gamma(2.0, size=number) - 1.9
-    found = compare(differences, resamples=resamples, seed=7)
+    actual = compare(differences, resamples=resamples, seed=7)
     theirs = bootstrap(
         (differences,), np.mean, n_resamples=resamples, method="percentile", rng=np.random.default_rng(7)
     )
-    np.testing.assert_allclose(found.interval, tuple(theirs.confidence_interval), rtol=1e-12)
+    np.testing.assert_allclose(actual.interval, tuple(theirs.confidence_interval), rtol=1e-12)
     below = np.count_nonzero(theirs.bootstrap_distribution <= 0)
-    assert found.p_value == pytest.approx(min(1, 2 * (min(below, resamples - below) + 1) / (resamples + 1)))
-    assert found.difference == pytest.approx(differences.mean())
+    assert actual.p_value == pytest.approx(min(1, 2 * (min(below, resamples - below) + 1) / (resamples + 1)))
+    assert actual.difference == pytest.approx(differences.mean())
 
 
 def test_equal_systems_do_not_differ():
-    found = compare(np.zeros(40), resamples=200)
-    assert (found.difference, found.interval, found.p_value) == (0, (0, 0), 1)
+    actual = compare(np.zeros(40), resamples=200)
+    assert (actual.difference, actual.interval, actual.p_value) == (0, (0, 0), 1)
 
 
 def test_few_images_are_refused():

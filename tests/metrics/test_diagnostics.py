@@ -28,8 +28,8 @@ def test_vocabulary():
 def test_numbers_equal_their_definitions(captions):
     result = caption_diagnostics([" ".join(words) for words in captions], tokenizer=None)
     for n in (1, 2):
-        found = [g for words in captions for g in ngrams(words, n)]
-        assert result[f"distinct_{n}"] == (len(set(found)) / len(found) if found else 0)
+        actual = [g for words in captions for g in ngrams(words, n)]
+        assert result[f"distinct_{n}"] == (len(set(actual)) / len(actual) if actual else 0)
     for n in (2, 3, 4):
         repeated = [len(set(ngrams(words, n))) < len(ngrams(words, n)) for words in captions]
         assert result[f"repeated_{n}_grams"] == sum(repeated) / len(captions)

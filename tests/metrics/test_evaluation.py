@@ -89,13 +89,13 @@ def test_empty_predictions_score_zero(empty):
 
 
 def test_one_image_needs_document_frequencies():
-    one = {"predictions": ["a cat"], "references": [["a cat", "a dog"]]}
+    item = {"predictions": ["a cat"], "references": [["a cat", "a dog"]]}
     for metric in (CaptionMetrics(), CiderD(), Cider()):
         with pytest.raises(ValueError, match="document_frequency"):
-            metric.compute(**one)
+            metric.compute(**item)
     frequency = DocumentFrequency.from_captions([["a cat"], ["a dog"], ["the sea"]])
-    assert CiderD(frequency).compute(**one)["cider_d"] > 0
-    assert Bleu().compute(**one)["bleu_1"] == pytest.approx(1)
+    assert CiderD(frequency).compute(**item)["cider_d"] > 0
+    assert Bleu().compute(**item)["bleu_1"] == pytest.approx(1)
 
 
 def test_other_document_frequencies_change_cider_only():

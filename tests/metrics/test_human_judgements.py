@@ -17,8 +17,8 @@ JUDGEMENTS = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flick
 def test_agreement_is_the_published_one(name, pairs):
     script = load_benchmark("human_judgements")
     group = script.GROUPS[name]
-    number, found = script.correlations(JUDGEMENTS, group, CaptionMetrics(metrics=("bleu", "rouge_l", "cider_d")))
+    number, actual = script.correlations(JUDGEMENTS, group, CaptionMetrics(metrics=("bleu", "rouge_l", "cider_d")))
     assert number == pairs
-    assert set(found) == {"bleu_1", "bleu_4", "rouge_l", "cider_d"}
-    for metric, tau in found.items():
+    assert set(actual) == {"bleu_1", "bleu_4", "rouge_l", "cider_d"}
+    for metric, tau in actual.items():
         assert round(tau, 1) == group.published[metric]

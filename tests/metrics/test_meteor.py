@@ -35,9 +35,9 @@ def test_alignments_are_those_of_the_program(scorer):
         ],
     }
     for (caption, reference), expected in cases.items():
-        one, other = scorer.prepare([caption, reference])
-        found = [(match.start, match.reference_start, match.stage) for match in scorer.align(one, other)]
-        assert found == expected, (caption, reference)
+        item, other = scorer.prepare([caption, reference])
+        actual = [(match.start, match.reference_start, match.stage) for match in scorer.align(item, other)]
+        assert actual == expected, (caption, reference)
 
 
 def test_scores_are_those_of_the_program(scorer):
@@ -48,11 +48,11 @@ def test_scores_are_those_of_the_program(scorer):
         **{("x", ""): 0.0, ("", ""): 0.0},
     }
     for (caption, reference), expected in cases.items():
-        one, other = scorer.prepare([caption, reference])
-        scores = module.meteor_scores(scorer.statistics([one], [[other]]))
+        item, other = scorer.prepare([caption, reference])
+        scores = module.meteor_scores(scorer.statistics([item], [[other]]))
         assert scores == pytest.approx([expected], abs=1e-12), caption
-    one, *others = scorer.prepare(["cat x", "dog", "cat y", "cat x"])
-    statistics = scorer.statistics([one, one], [others, others[:2]])  # the best of several references is used
+    item, *others = scorer.prepare(["cat x", "dog", "cat y", "cat x"])
+    statistics = scorer.statistics([item, item], [others, others[:2]])  # the best of several references is used
     assert module.meteor_scores(statistics) == pytest.approx([1, 0.2], abs=1e-12)
     assert module.meteor_scores(statistics.sum(axis=0)) == pytest.approx(0.3887662972078962, abs=1e-12)
 

@@ -68,17 +68,17 @@ ARCHITECTURES = {
         auto=AutoModelForSeq2SeqLM,
     ),
 }
-FIRST = {name: next(iter(one.variants)) for name, one in ARCHITECTURES.items()} | {"ngsan": "NG-SAN"}
+FIRST = {name: next(iter(item.variants)) for name, item in ARCHITECTURES.items()} | {"ngsan": "NG-SAN"}
 CAPTIONERS = [name for name in ARCHITECTURES if name != "nsa_transformer"]
-VARIANTS = [(name, variant) for name, one in ARCHITECTURES.items() for variant in one.variants]
+VARIANTS = [(name, variant) for name, item in ARCHITECTURES.items() for variant in item.variants]
 every_variant = each_row(("name", "variant"), VARIANTS)
 every_architecture = each_row(("name", "variant"), FIRST.items())
 every_captioner = each_row("name", CAPTIONERS)
 
 
 def make(name: str, variant: str | None = None, **changes) -> PreTrainedModel:
-    one = ARCHITECTURES[name]
-    return one.make(**one.variants[variant or FIRST[name]], **changes)
+    item = ARCHITECTURES[name]
+    return item.make(**item.variants[variant or FIRST[name]], **changes)
 
 
 def logits_of(model, inputs: dict[str, torch.Tensor], labels: torch.Tensor = LABELS) -> torch.Tensor:

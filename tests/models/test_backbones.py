@@ -51,9 +51,9 @@ def test_every_stage_is_that_of_the_authors_code(name):
     images = torch.randn(1, 3, IMAGE_SIZES[name], IMAGE_SIZES[name])  # the port pads only for this size
     with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):  # it prints shapes
         expected = stages_of_the_port(port, config, images)
-        found = model(images, output_hidden_states=True).hidden_states
-    assert len(found) == len(expected) == 8
-    for ours, theirs in zip(found, expected, strict=True):
+        actual = model(images, output_hidden_states=True).hidden_states
+    assert len(actual) == len(expected) == 8
+    for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     head = sum(weight.numel() for part, weight in port.named_parameters() if re.match(HEAD, part))
     assert model.num_parameters() + head == PARAMETERS[name]
@@ -100,6 +100,6 @@ def test_normalizations_that_inference_folds_into_convolutions_change_no_map(mak
         if isinstance(module, (nn.BatchNorm2d, FrozenBatchNorm2d)):
             module.register_forward_hook(lambda layer, *_: passed.append(layer))
     with torch.inference_mode():
-        found = backbone(images).feature_maps[-1].clone()
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-4)
+        actual = backbone(images).feature_maps[-1].clone()
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=2e-4)
     assert not passed

@@ -38,8 +38,8 @@ def test_what_stands_in_the_padding_changes_nothing(name, variant, implementatio
     model, inputs = make(name, variant, attn_implementation=implementation), ARCHITECTURES[name].inputs()
     expected = logits_of(model, inputs)
     padding = inputs["attention_mask"] == 0
-    for one in inputs.keys() & IN_PADDING.keys():
-        inputs[one][padding] = IN_PADDING[one]
+    for item in inputs.keys() & IN_PADDING.keys():
+        inputs[item][padding] = IN_PADDING[item]
     torch.testing.assert_close(logits_of(model, inputs), expected, **CLOSE)
 
 
@@ -116,7 +116,7 @@ def test_gradient_checkpointing_changes_no_gradient(name, variant, reentrant):
     ("name", "variant", "backend"),
     [
         *((name, "paper", "eager") for name in ("rstnet", "spatial_captioner")),
-        *(("ngsan", one, "inductor") for one in ("SAN", "NG-SAN", "everything")),
+        *(("ngsan", item, "inductor") for item in ("SAN", "NG-SAN", "everything")),
     ],
 )
 def test_forward_of_every_kind_of_layer_is_one_graph(name, variant, backend):

@@ -45,7 +45,7 @@ def all_captions(model, inputs, image: int) -> list[tuple[float, list[int]]]:
     """Every caption of an image with its log-probability: captions that end, and those of the maximum length."""
     one = one_image(inputs, image)
     tokens = [token for token in range(VOCAB_SIZE) if token != END]
-    found = {}
+    actual = {}
     ways = itertools.product(tokens, repeat=LONGEST - 1)
     rows = torch.tensor([[START, *way] for way in ways])
     many = {name: tensor.expand(len(rows), *tensor.shape[1:]) for name, tensor in one.items()}
@@ -53,12 +53,12 @@ def all_captions(model, inputs, image: int) -> list[tuple[float, list[int]]]:
     for row, steps in zip(rows.tolist(), log_probs.tolist(), strict=True):
         score = 0.0
         for place in range(LONGEST):
-            found[(*row[: place + 1], END)] = score + steps[place][END]
+            actual[(*row[: place + 1], END)] = score + steps[place][END]
             if place < LONGEST - 1:
                 score += steps[place][row[place + 1]]
         for last in tokens:
-            found[(*row, last)] = score + steps[-1][last]
-    return sorted(((score, list(ids)) for ids, score in found.items()), reverse=True)
+            actual[(*row, last)] = score + steps[-1][last]
+    return sorted(((score, list(ids)) for ids, score in actual.items()), reverse=True)
 
 
 def without_padding(row: torch.Tensor, ends: tuple[int, ...] = (END,)) -> list[int]:
@@ -75,11 +75,11 @@ def generate(asked, search, **options) -> list[list[int]]:
 @each_row("words", [[], [[5], [5]], [[6], [4]], [[3, 5], [6]]])
 def test_constrained_search_finds_the_best_caption_that_has_the_words(asked, words):
     options = {"num_beams": EVERY_BEAM, "num_return_sequences": 3, "early_stopping": "never"}
-    found = generate(asked, constrained_beam_search, **options, required_words=words)
+    actual = generate(asked, constrained_beam_search, **options, required_words=words)
     for image in range(NUMBER):
         captions = all_captions(*asked, image)
-        wanted = [ids for _, ids in captions if all(set(word) & set(ids) for word in words)]
-        assert found[3 * image : 3 * image + 3] == wanted[:3]
+        target = [ids for _, ids in captions if all(set(word) & set(ids) for word in words)]
+        assert actual[3 * image : 3 * image + 3] == target[:3]
 
 
 @each_row(
@@ -102,11 +102,11 @@ def test_without_groups_and_words_it_is_beam_search(asked, options):
         {"custom_generate": constrained_beam_search},
         {"custom_generate": diverse_beam_search, "num_beam_groups": 1},
     ):
-        found = model.generate(**inputs, **options, **search)
-        assert found.sequences.shape == expected.sequences.shape
-        for row, right in zip(found.sequences, expected.sequences, strict=True):
+        actual = model.generate(**inputs, **options, **search)
+        assert actual.sequences.shape == expected.sequences.shape
+        for row, right in zip(actual.sequences, expected.sequences, strict=True):
             assert without_padding(row, ends) == without_padding(right, ends)
-        torch.testing.assert_close(found.sequences_scores, expected.sequences_scores)
+        torch.testing.assert_close(actual.sequences_scores, expected.sequences_scores)
 
 
 @torch.no_grad()
@@ -148,14 +148,14 @@ def test_groups_avoid_each_others_words(asked, penalty):
     groups = 3
     options = {"num_beams": groups, "num_beam_groups": groups, "num_return_sequences": groups}
     options |= {"diversity_penalty": penalty, "early_stopping": "never"}
-    found = generate(asked, diverse_beam_search, **options)
+    actual = generate(asked, diverse_beam_search, **options)
     for image in range(NUMBER):
-        of_image = found[groups * image : groups * (image + 1)]
+        of_image = actual[groups * image : groups * (image + 1)]
         assert of_image == diverse_by_loops(*asked, image, groups, penalty)
         assert len(set(map(tuple, of_image))) == groups
     if penalty == 20.0:
-        found = generate(asked, diverse_beam_search, min_new_tokens=LONGEST, **options)
-        assert all(len({tuple(ids[:2]) for ids in found[start : start + groups]}) == groups for start in (0, groups))
+        actual = generate(asked, diverse_beam_search, min_new_tokens=LONGEST, **options)
+        assert all(len({tuple(ids[:2]) for ids in actual[start : start + groups]}) == groups for start in (0, groups))
 
 
 @each_row("search", SEARCHES)

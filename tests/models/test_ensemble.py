@@ -42,7 +42,7 @@ def mean_log_probabilities(members, image, words: list[int]) -> torch.Tensor:
 def test_greedy_captions_are_those_of_the_mean(members, images):
     options = {"num_beams": 1, "min_new_tokens": 4}
     sequences = EnsembleForConditionalGeneration(members).generate(**images, **options)
-    found = set()
+    actual = set()
     for row, sequence in enumerate(sequences.tolist()):
         words = [1]
         while len(words) < 7 and words[-1] != 2:
@@ -50,8 +50,8 @@ def test_greedy_captions_are_those_of_the_mean(members, images):
             scores[2] -= 100 if len(words) <= 4 else 0
             words.append(int(scores.argmax()))
         assert [word for word in sequence if word] == words
-        found.add(tuple(words))
-    assert len(found) > 1, "otherwise the test would see little"
+        actual.add(tuple(words))
+    assert len(actual) > 1, "otherwise the test would see little"
 
 
 @each_row("options", [{}, {"use_cache": False}])

@@ -72,8 +72,8 @@ def test_prefixes_of_any_length_share_a_batch(name, variant, method, cache):
 @every_architecture
 def test_texts_have_a_greatest_length(name, variant, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    one = type(make(name))
-    model, inputs, endless = one(make(name).config).eval(), ARCHITECTURES[name].inputs(), {"suppress_tokens": [2]}
+    item = type(make(name))
+    model, inputs, endless = item(make(name).config).eval(), ARCHITECTURES[name].inputs(), {"suppress_tokens": [2]}
     assert model.generate(**inputs, **endless).shape == (4, 1 + LONGEST[name])
     assert model.generate(**inputs, **endless, max_new_tokens=3).shape == (4, 1 + 3)
     assert model.generate(**inputs, **endless, max_length=3).shape == (4, 3)
@@ -81,7 +81,7 @@ def test_texts_have_a_greatest_length(name, variant, tmp_path, caplog, monkeypat
     for longest in (LONGEST[name], 7):
         model.generation_config.max_new_tokens = longest
         model.save_pretrained(tmp_path)
-        assert one.from_pretrained(tmp_path).generate(**inputs, **endless).shape == (4, 1 + longest)
+        assert item.from_pretrained(tmp_path).generate(**inputs, **endless).shape == (4, 1 + longest)
 
 
 def log_probability(model, inputs: dict[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:

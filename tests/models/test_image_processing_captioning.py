@@ -52,17 +52,17 @@ def test_edges_keep_the_aspect_ratio_and_padding_is_right_and_below(sizes, short
     images = [noise(*size, seed) for seed, size in enumerate(sizes)]
     batch = processor(images, return_tensors="np")
     alone = [processor(image, return_tensors="np") for image in images]
-    assert all(set(one) == {"pixel_values"} for one in alone)
-    shapes = [one.pixel_values.shape[2:] for one in alone]
+    assert all(set(item) == {"pixel_values"} for item in alone)
+    shapes = [item.pixel_values.shape[2:] for item in alone]
     assert batch.pixel_values.shape[2:] == tuple(np.max(shapes, axis=0))
     assert ("pixel_mask" in batch) == (len(set(shapes)) > 1)
-    for index, ((height, width), (rows, columns), one) in enumerate(zip(shapes, sizes, alone, strict=True)):
+    for index, ((height, width), (rows, columns), item) in enumerate(zip(shapes, sizes, alone, strict=True)):
         (short, long), ratio = sorted((height, width)), max(rows, columns) / min(rows, columns)
         assert long <= longest
         assert short == shortest or longest - long <= 1 + ratio
         assert (height - width) * (rows - columns) >= 0
         assert abs(long - short * ratio) <= 1 + ratio  # whole pixels
-        np.testing.assert_array_equal(batch.pixel_values[index, :, :height, :width], one.pixel_values[0])
+        np.testing.assert_array_equal(batch.pixel_values[index, :, :height, :width], item.pixel_values[0])
         assert not batch.pixel_values[index, :, height:].any() and not batch.pixel_values[index, :, :, width:].any()
         if "pixel_mask" in batch:
             assert batch.pixel_mask.dtype == np.int64

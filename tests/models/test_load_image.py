@@ -130,7 +130,7 @@ def test_a_large_jpeg_file_is_decoded_at_a_smaller_scale(scale, decoded, orienta
     image = load_image(data, least_side=least)
     assert image.size == (smooth.width // decoded, smooth.height // decoded)
     assert image.info.get("full size", image.size) == smooth.size
-    usual, reduced = (one.resize((least, least), Image.Resampling.BILINEAR) for one in (load_image(data), image))
+    usual, reduced = (item.resize((least, least), Image.Resampling.BILINEAR) for item in (load_image(data), image))
     assert np.abs(np.asarray(usual, int) - np.asarray(reduced, int)).mean() < 2
     assert load_image(encoded(stored, "PNG", exif=exif), least_side=least).size == smooth.size
 

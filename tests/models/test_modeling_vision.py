@@ -130,8 +130,8 @@ def test_suppression_within_a_class(threshold):
     for image in range(4):
         stays = []
         for query in range(30):
-            rivals = [one for one in stays if classes[image, one] == classes[image, query]]
-            if all(overlap(boxes[image, one].tolist(), boxes[image, query].tolist()) <= threshold for one in rivals):
+            rivals = [item for item in stays if classes[image, item] == classes[image, query]]
+            if all(overlap(boxes[image, item].tolist(), boxes[image, query].tolist()) <= threshold for item in rivals):
                 stays.append(query)
         assert kept[image].nonzero().flatten().tolist() == stays
     assert not kept.all()

@@ -82,10 +82,10 @@ def test_gradient_of_instance_normalization(lengths):
     mask = None if lengths is None else torch.arange(5) < torch.tensor(lengths)[:, None]
     states = torch.randn(3, 5, 4, requires_grad=True)
     gradient = torch.randn(3, 5, 4)
-    found = [torch.autograd.grad(module(states, mask), states, gradient)[0] for module in (norm.train(), norm.eval())]
-    assert found[0].abs().max() > 0.1
-    assert (found[0] - norm.train()(states, mask).detach()).abs().max() > 0.1
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+    actual = [torch.autograd.grad(module(states, mask), states, gradient)[0] for module in (norm.train(), norm.eval())]
+    assert actual[0].abs().max() > 0.1
+    assert (actual[0] - norm.train()(states, mask).detach()).abs().max() > 0.1
+    torch.testing.assert_close(*actual, rtol=1e-4, atol=1e-5)
 
 
 def test_reading_a_value_is_noticed():

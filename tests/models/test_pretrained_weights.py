@@ -36,8 +36,8 @@ def test_weights_stay_out_of_a_saved_model(pixels, tmp_path):
     captioner = NGSANForConditionalGeneration(tiny_config(vision_config=vision, visual_feature_size=None)).eval()
     captioner.save_pretrained(tmp_path)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 500_000
-    found = type(captioner).from_pretrained(tmp_path).model.vision(pixels).visual_features
-    torch.testing.assert_close(found, captioner.model.vision(pixels).visual_features)
+    actual = type(captioner).from_pretrained(tmp_path).model.vision(pixels).visual_features
+    torch.testing.assert_close(actual, captioner.model.vision(pixels).visual_features)
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):

@@ -25,7 +25,7 @@ def captioner_and_inputs(competing: bool):
 
 def slow_log_probabilities(model, inputs, sequences) -> list[list[float]]:
     """Runs the model on each prefix of each sequence, without a cache."""
-    each, found = len(sequences) // 3, []
+    each, actual = len(sequences) // 3, []
     for row, sequence in enumerate(sequences):
         image = {name: value[row // each, None] for name, value in inputs.items()}
         values = []
@@ -34,8 +34,8 @@ def slow_log_probabilities(model, inputs, sequences) -> list[list[float]]:
             values.append(float(logits.double().log_softmax(-1)[sequence[end]]))
             if sequence[end] == model.config.eos_token_id:
                 break
-        found.append(values)
-    return found
+        actual.append(values)
+    return actual
 
 
 @each_row("competing, search", CASES)
@@ -45,9 +45,9 @@ def test_scores_are_those_of_a_slow_loop(competing, search):
     with torch.no_grad():
         sequences = model.generate(**inputs, max_new_tokens=6, **search)
         expected = slow_log_probabilities(model, inputs, sequences)
-    found = token_log_probabilities(model, inputs, sequences)
+    actual = token_log_probabilities(model, inputs, sequences)
     scores = text_scores(model, tiny_tokenizer(), inputs, sequences)
-    for values, of_text, slow, sequence in zip(found.tolist(), scores, expected, sequences, strict=True):
+    for values, of_text, slow, sequence in zip(actual.tolist(), scores, expected, sequences, strict=True):
         assert values[: len(slow)] == pytest.approx(slow, abs=1e-5)
         assert not any(values[len(slow) :])
         assert of_text.score == pytest.approx(sum(slow) / len(slow), abs=1e-5)
@@ -62,10 +62,10 @@ class Subwords:
     pieces = ("<end>", "ca", "t", " do", "g", " a")
 
     def decode(self, ids, skip_special_tokens):
-        return "".join(self.pieces[one] for one in ids if not (skip_special_tokens and one == 0))
+        return "".join(self.pieces[item] for item in ids if not (skip_special_tokens and item == 0))
 
 
 def test_subwords_are_joined():
-    found = words_of_tokens(Subwords(), [], [1, 2, 3, 4, 0], [-1.0, -2.0, -4.0, -8.0, -16.0])
-    assert found == [("cat", -3.0), ("dog", -12.0)]
+    actual = words_of_tokens(Subwords(), [], [1, 2, 3, 4, 0], [-1.0, -2.0, -4.0, -8.0, -16.0])
+    assert actual == [("cat", -3.0), ("dog", -12.0)]
     assert words_of_tokens(Subwords(), [5, 3], [4, 0], [-1.0, -2.0]) == [("dog", -1.0)]

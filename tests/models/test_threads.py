@@ -21,19 +21,19 @@ def test_pipeline_answers_threads_as_it_answers_one():
     ]
 
     def answers(call) -> list[tuple]:
-        found = pipe(call[0], **call[1])
-        return [(one["generated_text"], one.get("words"), one.get("attention", np.zeros(0))) for [one] in found]
+        actual = pipe(call[0], **call[1])
+        return [(item["generated_text"], item.get("words"), item.get("attention", np.zeros(0))) for [item] in actual]
 
     expected = [answers(call) for call in calls]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)  # threads switch after microseconds
     try:
         with ThreadPoolExecutor(6) as threads:
-            found = list(threads.map(answers, calls * 8))
+            actual = list(threads.map(answers, calls * 8))
     finally:
         sys.setswitchinterval(interval)
-    for of_call, right in zip(found, expected * 8, strict=True):
-        assert [one[:2] for one in of_call] == [one[:2] for one in right]
-        for one, other in zip(of_call, right, strict=True):
-            np.testing.assert_allclose(one[2], other[2], atol=1e-5)
+    for of_call, right in zip(actual, expected * 8, strict=True):
+        assert [item[:2] for item in of_call] == [item[:2] for item in right]
+        for item, other in zip(of_call, right, strict=True):
+            np.testing.assert_allclose(item[2], other[2], atol=1e-5)
     assert pipe.model.config._attn_implementation == "sdpa"

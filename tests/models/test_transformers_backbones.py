@@ -53,21 +53,21 @@ def tiny_encoder(model_type: str, **fields):
 def write_clip(folder):
     """A complete CLIP with the preprocessing of CLIP, which crops."""
     torch.manual_seed(0)
-    whole = lively(
+    full = lively(
         CLIPModel(CLIPConfig(vision_config={**PATCHES, "projection_dim": 8}, text_config=TEXT, projection_dim=8))
     )
-    whole.save_pretrained(folder)
+    full.save_pretrained(folder)
     side = {"height": 32, "width": 32}
     CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=side).save_pretrained(folder)
-    return whole
+    return full
 
 
 def write_siglip(folder):
     torch.manual_seed(0)
-    whole = lively(SiglipModel(SiglipConfig(vision_config=PATCHES, text_config=TEXT)))
-    whole.save_pretrained(folder)
+    full = lively(SiglipModel(SiglipConfig(vision_config=PATCHES, text_config=TEXT)))
+    full.save_pretrained(folder)
     SiglipImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
-    return whole
+    return full
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +78,12 @@ def pixels() -> torch.Tensor:
 @pytest.fixture(scope="module")
 def families(tmp_path_factory) -> dict:
     """For every family its name, its encoder in transformers, and the encoder's folder."""
-    found = {}
+    actual = {}
     for name in BEFORE:
         folder, encoder = tmp_path_factory.mktemp("encoder"), tiny_encoder(name)
         encoder.save_pretrained(folder)
-        found[name] = name, encoder, folder
-    return found
+        actual[name] = name, encoder, folder
+    return actual
 
 
 every_family = each_row("name", sorted(BEFORE))
@@ -125,14 +125,14 @@ def test_another_size_interpolates_positions_and_a_rest_is_in_no_box(families, n
     [(write_clip, CLIPVisionModel), (write_clip, CLIPVisionModelWithProjection), (write_siglip, SiglipVisionModel)],
 )
 def test_a_whole_model_and_its_vision_part_give_equal_features(write, part, pixels, tmp_path):
-    whole = write(tmp_path / "whole")
+    full = write(tmp_path / "whole")
     part.from_pretrained(tmp_path / "whole").save_pretrained(tmp_path / "alone")
     shutil.copy(tmp_path / "whole" / "preprocessor_config.json", tmp_path / "alone")
     loaded = [load_vision(tmp_path / name) for name in ("whole", "alone")]
     first, second = (vision(pixels).visual_features for vision, _ in loaded)
     torch.testing.assert_close(first, second)
-    torch.testing.assert_close(first, whole.vision_model(pixels).last_hidden_state[:, -16:])
-    of_whole, of_alone = (vision_provenance(*one)["checksums"] for one in loaded)
+    torch.testing.assert_close(first, full.vision_model(pixels).last_hidden_state[:, -16:])
+    of_whole, of_alone = (vision_provenance(*item)["checksums"] for item in loaded)
     assert of_whole == of_alone
     other = load_vision(tmp_path / "whole", out_features=[-2])
     assert vision_provenance(*other)["checksums"]["config"] != of_whole["config"]

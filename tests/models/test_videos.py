@@ -93,8 +93,8 @@ def test_long_gaps_are_jumped_over_to_the_frames_that_decoding_finds(tmp_path, m
     path = write_clip(tmp_path / "clip.mp4", 120, gop_size=10)
     expected = read_frames(path, num_frames=5)
     monkeypatch.setattr(videos, "SEEK_SECONDS", 0.5)
-    found = read_frames(path, num_frames=5)
-    assert found.seconds == expected.seconds and brightness(found) == brightness(expected)
+    actual = read_frames(path, num_frames=5)
+    assert actual.seconds == expected.seconds and brightness(actual) == brightness(expected)
 
 
 def test_a_file_that_does_not_say_its_length_is_decoded_for_it(tmp_path):
@@ -107,18 +107,18 @@ def test_a_file_that_does_not_say_its_length_is_decoded_for_it(tmp_path):
 
 
 def test_other_files_and_numbers_are_refused(tmp_path):
-    whole = write_clip(tmp_path / "clip.mp4", 40).read_bytes()
+    complete = write_clip(tmp_path / "clip.mp4", 40).read_bytes()
     sound = tmp_path / "sound.mp4"
     with av.open(str(sound), "w") as file:
         write_sound(file, file.add_stream("aac", rate=48000), 1)
     playlist = b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n"
-    for content in (b"", b"no video", playlist, whole[:300], whole[: len(whole) // 2], sound.read_bytes()):
+    for content in (b"", b"no video", playlist, complete[:300], complete[: len(complete) // 2], sound.read_bytes()):
         with pytest.raises(ImageError):
             read_frames(content)
     with pytest.raises(ImageError):
         read_frames(write_clip(tmp_path / "many.mp4", 40), every_seconds=4 / (2 * MAX_FRAMES))
     with pytest.raises(ImageError):
-        read_frames(whole, num_frames=0)
+        read_frames(complete, num_frames=0)
     with pytest.raises(FileNotFoundError):
         read_frames(tmp_path / "none.mp4")
 

@@ -109,6 +109,6 @@ pipe = pipeline("zero-shot-image-classification", model=load.__defaults__[0], tr
 found = pipe(inputs["photo"], candidate_labels=inputs["labels"], hypothesis_template="{}")
 answer = {entry["label"]: entry["score"] for entry in found}
 """
-    found = answer_of(tmp_path / "model", {"photo": str(tmp_path / "photo.png"), "labels": labels}, code)
+    actual = answer_of(tmp_path / "model", {"photo": str(tmp_path / "photo.png"), "labels": labels}, code)
     logits = model(**processor(images=PHOTOS[0], text=labels)).logits_per_image[0]
-    assert [found[label] for label in labels] == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
+    assert [actual[label] for label in labels] == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)

@@ -32,7 +32,7 @@ def test_rows_are_training_configs_that_differ(paper, number):
             sections = training_config.to_dict()
             del sections["training"]["output_dir"]
             configs.append(sections)
-        assert all(one not in configs[:place] for place, one in enumerate(configs)), reader
+        assert all(item not in configs[:place] for place, item in enumerate(configs)), reader
 
 
 @each_row("number", ["1", "2", "3", "4", "6"])

@@ -31,9 +31,9 @@ def test_language_models_come_first_and_their_captioners_name_them(tmp_path):
     plan = make_plan(
         find_table("rstnet", "1"), output=tmp_path, data="scenes:size=40,validation=4,test=24", seeds=(3, 4)
     )
-    names = [one.folder.name for one in plan.runs]
+    names = [item.folder.name for item in plan.runs]
     assert names == ["language-model-3", *(f"{row}-{seed}" for seed in (3, 4) for row in ("base", "aa", "ga", "both"))]
-    models = {one.folder.name: one.config.model for one in plan.runs}
+    models = {item.folder.name: item.config.model for item in plan.runs}
     assert models["both-4"]["pretrained_language_model"] == str(tmp_path / "runs" / "language-model-3")
     assert "pretrained_language_model" not in models["ga-4"]
     assert not any(tmp_path.iterdir()) and not plan.is_papers

@@ -63,13 +63,13 @@ def test_milvus_finds_what_exact_search_finds(spec, tmp_path):
     index = written(tmp_path / "index")
     open_backend(index, spec).add()
     for top_k in (1, 5, 100):
-        exact, found = search(index, QUERIES, top_k), search(index, QUERIES, top_k, spec)
-        assert [[hit.name for hit in hits] for hits in found] == [[hit.name for hit in hits] for hits in exact]
-        assert [[hit.place for hit in hits] for hits in found] == [[hit.place for hit in hits] for hits in exact]
-        for hits, expected in zip(found, exact, strict=True):
+        exact, actual = search(index, QUERIES, top_k), search(index, QUERIES, top_k, spec)
+        assert [[hit.name for hit in hits] for hits in actual] == [[hit.name for hit in hits] for hits in exact]
+        assert [[hit.place for hit in hits] for hits in actual] == [[hit.place for hit in hits] for hits in exact]
+        for hits, expected in zip(actual, exact, strict=True):
             assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in expected], abs=1e-6)
-    assert [hit.name for hit in found[1][:2]] == ["7.jpg", "30.jpg"]
-    assert {hit.place for hit in found[0]} == {*range(NUM_ITEMS)} - {39}, "the second shard has one row less"
+    assert [hit.name for hit in actual[1][:2]] == ["7.jpg", "30.jpg"]
+    assert {hit.place for hit in actual[0]} == {*range(NUM_ITEMS)} - {39}, "the second shard has one row less"
 
 
 def test_nothing_is_taken_up_twice_and_the_rest_is_continued(spec, tmp_path, monkeypatch, caplog):
@@ -210,9 +210,9 @@ def test_milvus_finds_as_many_images_as_are_asked_for(tmp_path):
         client.load_collection(collection)  # builds the graph or the cells
         assert open_backend(index, spec).index_type == kind
         for top_k in (96, 280, 300):
-            found = search(index, vectors[:20], top_k, spec)
-            assert [len(hits) for hits in found] == [top_k] * 20, (kind, top_k)
-            assert [hits[0].place for hits in found] == list(range(20)), (kind, top_k)
+            actual = search(index, vectors[:20], top_k, spec)
+            assert [len(hits) for hits in actual] == [top_k] * 20, (kind, top_k)
+            assert [hits[0].place for hits in actual] == list(range(20)), (kind, top_k)
 
 
 def shards_of(folder) -> list[IndexFolder]:
@@ -226,11 +226,11 @@ def shards_of(folder) -> list[IndexFolder]:
 
 
 def test_several_indexes_are_searched_as_one(tmp_path):
-    whole, parts = written(tmp_path / "whole"), shards_of(tmp_path)
+    full, parts = written(tmp_path / "whole"), shards_of(tmp_path)
     for top_k in (1, 4, 100):
-        found, expected = search(parts, QUERIES, top_k), search(whole, QUERIES, top_k)
-        assert names_of(found) == names_of(expected)
-        for hits, others in zip(found, expected, strict=True):
+        actual, expected = search(parts, QUERIES, top_k), search(full, QUERIES, top_k)
+        assert names_of(actual) == names_of(expected)
+        for hits, others in zip(actual, expected, strict=True):
             assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in others], abs=1e-6)
             assert [[name for name, *_ in parts[hit.index_number].items_at(np.array([hit.place]))] for hit in hits] == [
                 [hit.name] for hit in hits
@@ -256,9 +256,9 @@ def test_hits_are_those_of_a_sorted_list(sizes, num_queries, top_k, dtype, data)
     rows = [data.draw(st.lists(st.tuples(numbers, numbers), min_size=size, max_size=size)) for size in sizes]
     parts = [np.array(part, dtype).reshape(-1, 2) for part in rows]
     queries = np.array(data.draw(st.lists(st.tuples(numbers, numbers), min_size=num_queries, max_size=num_queries)))
-    scores, found = nearest(parts, queries.astype(np.float32), top_k)
+    scores, actual = nearest(parts, queries.astype(np.float32), top_k)
     everything = [row for part in rows for row in part]
-    for query, of_query, places in zip(queries.tolist(), scores, found, strict=True):
+    for query, of_query, places in zip(queries.tolist(), scores, actual, strict=True):
         products = [query[0] * x + query[1] * y for x, y in everything]
         expected = sorted(range(len(everything)), key=lambda place: (-products[place], place))[:top_k]
         assert places.tolist() == expected
@@ -284,5 +284,5 @@ def test_an_index_that_has_grown_meanwhile_is_searched_anew(tmp_path):
     before = index_of(tmp_path / "index", *STATES["before"])
     shutil.rmtree(tmp_path / "index")
     after = index_of(tmp_path / "index", *STATES["after"])
-    found = search_current([before], DESCRIPTION.fingerprint, QUERIES[:1], 3)
-    assert [found] == search(after, QUERIES[:1], 3)
+    actual = search_current([before], DESCRIPTION.fingerprint, QUERIES[:1], 3)
+    assert [actual] == search(after, QUERIES[:1], 3)

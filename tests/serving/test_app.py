@@ -269,9 +269,9 @@ def test_a_model_that_fails_costs_its_own_batch(failure):
     with TestClient(create_app(scripted(script), ServingLimits()), raise_server_exceptions=False) as client:
         answer = client.post("/caption", files={"files": FILES[0]})
         assert answer.status_code == 500
-        said = answer.json()["error"]
-        assert said.endswith(".") and "\n" not in said
-        assert ("--batch-size" in said) == isinstance(failure, MemoryError)
+        output = answer.json()["error"]
+        assert output.endswith(".") and "\n" not in output
+        assert ("--batch-size" in output) == isinstance(failure, MemoryError)
         again = client.post("/caption", files={"files": FILES[0]})
         assert (again.status_code, again.json()) == (200, {"captions": ["well"]})
 

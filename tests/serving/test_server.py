@@ -130,20 +130,20 @@ def photo_request(*more: str) -> bytes:
 
 @pytest.mark.slow
 def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_meanwhile():
-    whole = photo_request("Connection: close")
-    head = whole.index(b"\r\n\r\n") + 4
+    full = photo_request("Connection: close")
+    head = full.index(b"\r\n\r\n") + 4
 
     async def scenario():
-        said = scripted(lambda images: "a ball")
-        async with serving(said, seconds=0.5) as (port, *_):
-            parts = [(b"", whole)] * 10 + [(whole[:head], whole[head:])] * 10
+        output = scripted(lambda images: "a ball")
+        async with serving(output, seconds=0.5) as (port, *_):
+            parts = [(b"", full)] * 10 + [(full[:head], full[head:])] * 10
             slow = [asyncio.create_task(ended(port, *two)) for two in parts]
             for _ in range(10):
                 assert b'"ok"' in await asyncio.wait_for(ended(port, HEALTH), 30)
             answers = await asyncio.wait_for(asyncio.gather(*slow), 60)
             assert set(answers[:10]) == {b""}, "their heads never came"
             assert all(b" 504 " in answer for answer in answers[10:])
-            assert b"a ball" in await asyncio.wait_for(ended(port, whole[:-1], whole[-1:]), 30)
+            assert b"a ball" in await asyncio.wait_for(ended(port, full[:-1], full[-1:]), 30)
 
     asyncio.run(scenario())
 

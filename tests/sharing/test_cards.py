@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hf_ngsan.exporting.onnx_folder import sources_of
+from hf_ngsan.exporting.onnx_folder import source_files
 from hf_ngsan.loading.hub import save_for_hub
 from hf_ngsan.loading.models import ModelFolderError, load_model
 from hf_ngsan.sharing.cards import (
@@ -18,7 +18,7 @@ from hf_ngsan.sharing.cards import (
     template,
     usage,
 )
-from hf_ngsan.sharing.upload import files_of, weights_checksum
+from hf_ngsan.sharing.upload import files_of, weight_files_checksum
 from hf_ngsan.tasks.inspection import inspect
 from hf_ngsan.training.task import Evaluation
 from tests.hub_stub import REPOSITORY
@@ -115,12 +115,12 @@ def test_links_within_the_folder_and_to_it_are_followed_and_code_may_lie_elsewhe
 
 
 def test_hidden_files_belong_to_nobody(folder, tmp_path):
-    before = weights_checksum(folder), sources_of(folder), files_of(folder), inspect(folder)
+    before = weight_files_checksum(folder), source_files(folder), files_of(folder), inspect(folder)
     for name in ("config.json", "model.safetensors", "code.py", "model.safetensors.index.json"):
         (folder / f"._{name}").write_bytes(b"\0\x05\x16\x07")
     (folder / ".cache").mkdir()
     (folder / ".cache" / "config.json").write_text("{")
-    assert (weights_checksum(folder), sources_of(folder), files_of(folder), inspect(folder)) == before
+    assert (weight_files_checksum(folder), source_files(folder), files_of(folder), inspect(folder)) == before
     assert collect_card_facts(folder).own_card is None
     model, processor = load_model(folder)
     model.config.pretrained = str(tmp_path)

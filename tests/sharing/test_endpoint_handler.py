@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hf_ngsan.sharing import write_checkpoint
-from hf_ngsan.sharing.endpoint_handler import MAX_IMAGES, EndpointHandler, decoded
+from hf_ngsan.sharing.endpoint_handler import MAX_IMAGES, EndpointHandler, decoded_input
 from hf_ngsan.sharing.upload import HANDLER_CODE
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -37,12 +37,12 @@ def test_it_captions_what_the_pipeline_captions(handler):
     assert [handler({"inputs": photo})[0] for photo in PHOTOS] == expected
     assert [answer for [answer] in handler({"inputs": [in_base64(photo) for photo in PHOTOS]})] == expected
     assert handler({"inputs": {"image": in_base64(PHOTOS[0])}}) == expected[:1]
-    assert decoded({"frames": ["YQ==", b"b"], "video": "Yw=="}, 0) == {"frames": [b"a", b"b"], "video": b"c"}
+    assert decoded_input({"frames": ["YQ==", b"b"], "video": "Yw=="}, 0) == {"frames": [b"a", b"b"], "video": b"c"}
     content = bytes(range(256))
     for encode in (base64.encodebytes, base64.urlsafe_b64encode):  # RFC 2045, with line breaks, and RFC 4648
         encoded = encode(content).decode()
         texts = encoded, encoded.replace("\n", "\r\n"), encoded.rstrip("=\n"), f"data:image/png;base64,{encoded}"
-        assert [decoded(text, 0) for text in texts] == [content] * 4
+        assert [decoded_input(text, 0) for text in texts] == [content] * 4
     beams = handler({"inputs": PHOTOS[0], "parameters": {"num_beams": 3, "num_return_sequences": 2}})
     assert beams == handler.pipeline(PHOTOS[0], num_beams=3, num_return_sequences=2)
 

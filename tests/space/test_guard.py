@@ -143,12 +143,12 @@ def test_paths_that_lead_away_from_an_upload_are_not_read(photographs, private):
 
 
 def test_uploads_are_read_in_the_formats_of_the_package_whatever_they_are_called(photographs):
-    whole = saved(PHOTOS[0], "PNG")
+    full = saved(PHOTOS[0], "PNG")
     bad = {
         "a.eps": saved(PHOTOS[0], "EPS"),
         "b.png": saved(PHOTOS[0], "EPS"),
         "c.ico": saved(PHOTOS[0], "ICO"),
-        "half.png": whole[: len(whole) // 2],
+        "half.png": full[: len(full) // 2],
         "empty.png": b"",
         "text.png": b"no image",
         "thin.png": saved(Image.new("RGB", (1000, 9)), "PNG"),
@@ -228,7 +228,7 @@ def test_uploaded_photographs_are_found_by_words(searching, search):
     uploads = [upload_of(searching, photo) for photo in PHOTOS[:3]]
     message = outcome(searching, [uploads, "a red ball", None], fn_index=SEARCH)
     assert message["success"], message
-    shown = [float(one["caption"]) for one in message["output"]["data"][0]]
+    shown = [float(item["caption"]) for item in message["output"]["data"][0]]
     scores = search.scores("a red ball", [search.embed(photo) for photo in PHOTOS[:3]])
     assert shown == pytest.approx(sorted(scores, reverse=True), abs=1e-3)
 

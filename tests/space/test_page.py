@@ -180,8 +180,8 @@ def test_a_photograph_is_captioned_as_it_is_uploaded_and_searched_for(browser, s
 
     find("#photo input[type=file]")[0].send_keys(str(photo))
     wait(lambda: find(best))
-    said = prints(capsys, "caption", "--model", folders / "pixels", photo, "--num-beams", 3)
-    assert browser.text(best).split() == said.strip().split("\t")[1].split()
+    output = prints(capsys, "caption", "--model", folders / "pixels", photo, "--num-beams", 3)
+    assert browser.text(best).split() == output.strip().split("\t")[1].split()
     assert len(find("#captions .caption")) == 3
     assert not shows("#photo") and not shows("#sample")  # the photograph is shown once
     find("#another")[0].click()

@@ -17,13 +17,15 @@ STEPS = st.floats(-1e6, 1e6)
 
 @given(st.integers(0, 2), STEPS, STEPS, st.booleans())
 def test_a_moved_box_stays_in_the_image_and_the_others_where_they_are(index, dx, dy, corner):
-    found = moved(BOXES, {"index": index, "dx": dx, "dy": dy, "corner": corner})
+    actual = moved(BOXES, {"index": index, "dx": dx, "dy": dy, "corner": corner})
     others = [place for place in range(3) if place != index]
-    assert (found[others] == BOXES[others]).all()
-    x, y, right, bottom = found[index]
+    assert (actual[others] == BOXES[others]).all()
+    x, y, right, bottom = actual[index]
     assert 0 <= x < right <= 1 and 0 <= y < bottom <= 1
     if not corner:
-        np.testing.assert_allclose(found[index, 2:] - found[index, :2], BOXES[index, 2:] - BOXES[index, :2], atol=1e-6)
+        np.testing.assert_allclose(
+            actual[index, 2:] - actual[index, :2], BOXES[index, 2:] - BOXES[index, :2], atol=1e-6
+        )
 
 
 def test_a_box_is_moved_by_the_step_and_resized_at_its_corner():

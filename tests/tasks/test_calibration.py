@@ -36,14 +36,14 @@ def test_the_regression_is_at_its_minimum():
     generator = np.random.default_rng(0)
     inputs = generator.normal(size=(400, 2)) * [0.2, 3.0] + [-0.5, 1.0]
     is_good = generator.random(400) < 1 / (1 + np.exp(-(1 + 4 * inputs[:, 0] - 0.5 * inputs[:, 1])))
-    found = torch.tensor(fit_logistic(inputs, is_good), requires_grad=True)
+    actual = torch.tensor(fit_logistic(inputs, is_good), requires_grad=True)
     given_inputs, labels, scale = torch.tensor(inputs), torch.tensor(is_good).double(), torch.tensor(inputs.std(0))
-    logits = found[0] + given_inputs @ found[1:]
+    logits = actual[0] + given_inputs @ actual[1:]
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
-    loss = loss + 1e-3 / 2 * ((found[1:] * scale) ** 2).sum()
-    [gradient] = torch.autograd.grad(loss, found)
+    loss = loss + 1e-3 / 2 * ((actual[1:] * scale) ** 2).sum()
+    [gradient] = torch.autograd.grad(loss, actual)
     assert gradient.abs().max() < 1e-10
-    assert found[1] > 2 and found[2] < -0.3
+    assert actual[1] > 2 and actual[2] < -0.3
 
 
 @given(VALUES)
@@ -75,7 +75,7 @@ def made(tmp_path_factory):
     save_model(other, mhsan.tiny_processor(pixels=True), folder / "other")
     images = [photo((32, 24), seed) for seed in range(NUM_PHOTOS)]
     written = pipeline("image-to-text", model=str(folder / "captioner"))(images, num_beams=2, batch_size=20)
-    captions = [[one["generated_text"] if number % 2 else "no such words"] for number, [one] in enumerate(written)]
+    captions = [[item["generated_text"] if number % 2 else "no such words"] for number, [item] in enumerate(written)]
     rows = {"image_id": list(range(NUM_PHOTOS)), "image": images, "captions": captions}
     features = Features({"image_id": Value("int64"), "image": ImageFeature(), "captions": Sequence(Value("string"))})
     data = Dataset.from_dict(rows, features=features)
@@ -116,7 +116,7 @@ def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made
 
 
 def test_a_calibration_is_of_its_captions(made):
-    found = read_calibration(made / "captioner")
+    actual = read_calibration(made / "captioner")
     captioner = pipeline("image-to-text", model=str(made / "captioner"))
     parts = [DatasetDict.load_from_disk(made / name)["validation"] for name in ("data", "more")]
     rows = concatenate_datasets([part.select_columns(["image", "captions"]) for part in parts])
@@ -124,12 +124,14 @@ def test_a_calibration_is_of_its_captions(made):
     answers = [answer for [answer] in captioner(list(rows["image"]), **options)]
     captions = [answer["generated_text"] for answer in answers]
     cider_d = CiderD().compute(predictions=captions, references=list(rows["captions"]), per_image=True)["per_image"]
-    assert found.median_cider_d == pytest.approx(float(np.median(cider_d["cider_d"])))
-    assert (found.num_images, found.num_beams, found.split) == (NUM_PHOTOS, 2, "validation")
+    assert actual.median_cider_d == pytest.approx(float(np.median(cider_d["cider_d"])))
+    assert (actual.num_images, actual.num_beams, actual.split) == (NUM_PHOTOS, 2, "validation")
     assert sum(answer["unlike_training"] for answer in answers) == math.ceil(0.05 * NUM_PHOTOS)
-    assert found.data == [f"images:{made / name}" for name in ("data", "more")]
-    assert 0 <= found.auroc <= 1 and 0 <= found.calibration_error <= 1
-    assert 0 <= found.doubt_below <= 0.5 and (found.doubt_below > 0) == (found.auroc > 0.5) and 0 <= found.doubted <= 1
+    assert actual.data == [f"images:{made / name}" for name in ("data", "more")]
+    assert 0 <= actual.auroc <= 1 and 0 <= actual.calibration_error <= 1
+    assert (
+        0 <= actual.doubt_below <= 0.5 and (actual.doubt_below > 0) == (actual.auroc > 0.5) and 0 <= actual.doubted <= 1
+    )
 
 
 def test_captions_with_scores_on_the_command_line(made, capsys, tmp_path):
@@ -169,13 +171,13 @@ def test_a_search_says_that_nothing_is_near_enough(made, capsys, tmp_path):
     shutil.copytree(made / "mhsan", model)
     data = [part for name in ("data", "more") for part in ("--data", f"images:{made / name}")]
     assert main(["calibrate", "--model", str(model), *data]) == 0
-    found = read_search_calibration(model)
-    assert found.num_images == NUM_PHOTOS and abs(found.missed - found.mistaken) < 0.1
+    actual = read_search_calibration(model)
+    assert actual.num_images == NUM_PHOTOS and abs(actual.missed - actual.mistaken) < 0.1
     photo((32, 24), 3).save(tmp_path / "photo.png")
     index = str(tmp_path / "index")
     assert main(["index", "--images", str(tmp_path), "--model", str(model), "--output", index]) == 0
     for least, is_near in ((-1.0, True), (1.0, False)):
-        content = dataclasses.asdict(found) | {"min_similarity": least}
+        content = dataclasses.asdict(actual) | {"min_similarity": least}
         (model / "search.json").write_text(json.dumps(content))
         capsys.readouterr()
         assert main(["search", index, mhsan.WORDS[0], "--json"]) == 0

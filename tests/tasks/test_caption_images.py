@@ -43,11 +43,11 @@ def test_figures_are_drawn_of_small_copies_and_each_image_is_read_once(monkeypat
     )
     monkeypatch.setattr(images, "opened", lambda source: read.append(source) or opened(source))
     paths = [str(big), photos[1]]
-    found = caption(pixel_captioner(), pixel_processor(), paths, attention_folder=tmp_path / "maps")
-    assert [answer.name for answer in found] == paths == read
+    actual = caption(pixel_captioner(), pixel_processor(), paths, attention_folder=tmp_path / "maps")
+    assert [answer.name for answer in actual] == paths == read
     assert [image.size for image, _, _ in drawn] == [(640, 480), PHOTOS[1].size]
     assert [maps.shape[1:] for _, _, maps in drawn] == [(480, 640), PHOTOS[1].size[::-1]]
-    assert [" ".join(words) for _, words, _ in drawn] == [answer.caption for answer in found]
+    assert [" ".join(words) for _, words, _ in drawn] == [answer.caption for answer in actual]
     assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == ["big.png", "photo1.png"]
 
 
@@ -55,7 +55,7 @@ def test_a_caption_without_words_has_no_figure(caplog, photos, tmp_path):
     silent = pixel_captioner()
     with torch.no_grad():
         silent.lm_head.bias[silent.config.eos_token_id] += 50
-    found = caption(silent, pixel_processor(), photos[:2], attention_folder=tmp_path / "maps")
-    assert found == [CaptionedImage(path, "", None) for path in photos[:2]]
+    actual = caption(silent, pixel_processor(), photos[:2], attention_folder=tmp_path / "maps")
+    assert actual == [CaptionedImage(path, "", None) for path in photos[:2]]
     assert not list((tmp_path / "maps").iterdir())
     assert [path in record.getMessage() for path, record in zip(photos, caplog.records, strict=False)] == [True, True]

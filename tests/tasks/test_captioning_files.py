@@ -38,10 +38,10 @@ def test_files_are_captioned_in_their_order_and_bad_ones_are_told(tmp_path):
     (tmp_path / "2.png").write_bytes(b"no image")
     Image.new("RGBA", (20, 20)).save(tmp_path / "3.png")
     paths = [str(tmp_path / name) for name in ("0.jpg", "1.png", "2.png", "3.png")]
-    found = list(caption_files(Graphs(), paths, batch_size=3, with_scores=True))
-    assert [result.name for result in found] == paths
-    assert [result.caption for result in found] == ["red ball", None, None, "red ball"]
-    assert "1.png" in found[1].error and "2.png" in found[2].error and found[0].error is None
+    actual = list(caption_files(Graphs(), paths, batch_size=3, with_scores=True))
+    assert [result.name for result in actual] == paths
+    assert [result.caption for result in actual] == ["red ball", None, None, "red ball"]
+    assert "1.png" in actual[1].error and "2.png" in actual[2].error and actual[0].error is None
     first, second, end = LOG_PROBABILITIES[0, 4], LOG_PROBABILITIES[1, 5], LOG_PROBABILITIES[2, 2]
-    assert found[3].score == pytest.approx((first + second + end) / 3)
-    assert found[3].words == [("red", pytest.approx(first)), ("ball", pytest.approx(second))]
+    assert actual[3].score == pytest.approx((first + second + end) / 3)
+    assert actual[3].words == [("red", pytest.approx(first)), ("ball", pytest.approx(second))]

@@ -62,14 +62,14 @@ def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(guest, tmp_
     train(config_of(guest(name), tmp_path / "run", TEACHER_FORCING, lora=lora, data=UNSCORED))
     folder = tmp_path / "run" / "last"
     base, processor = load_model(guest(name), "captioning")
-    whole, _ = load_model(folder, "captioning")
+    full, _ = load_model(folder, "captioning")
     before = {key: value.clone() for key, value in base.state_dict().items()}
     adapted = PeftModel.from_pretrained(base, str(folder / "adapter"))
     pixels = processor.image_processor(photos(2), return_tensors="pt")["pixel_values"]
     inputs = {"pixel_values": pixels, "input_ids": torch.tensor([[2, 5, 7]] * 2)}
     with torch.no_grad():
-        torch.testing.assert_close(adapted(**inputs).logits, whole(**inputs).logits, rtol=1e-4, atol=1e-5)
-    changed = {key for key, value in whole.state_dict().items() if not torch.equal(value, before[key])}
+        torch.testing.assert_close(adapted(**inputs).logits, full(**inputs).logits, rtol=1e-4, atol=1e-5)
+    changed = {key for key, value in full.state_dict().items() if not torch.equal(value, before[key])}
     assert changed
     assert all(key.endswith(".weight") and (not targets or key.split(".")[-2] in targets) for key in changed)
     assert PeftModel.from_pretrained(load_model(guest(name))[0], str(folder / "adapter")).peft_config["default"].r == 2

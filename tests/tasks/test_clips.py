@@ -98,7 +98,7 @@ def test_the_pipeline_of_a_checkpoint_takes_clips_and_the_features_of_their_fram
         [features] = model.base_model.vision(**processor.clips([file])).visual_features
     given = [file, {"video": file}, {"video": {"bytes": None, "path": file}}, {"visual_features": features}]
     captioner = ImageToTextPipeline(model, processor=processor)
-    answers = [captioner(one, max_new_tokens=8, return_scores=True)[0] for one in given]
+    answers = [captioner(item, max_new_tokens=8, return_scores=True)[0] for item in given]
     assert len({answer["generated_text"] for answer in answers}) == 1
     assert [answer["score"] for answer in answers] == pytest.approx([answers[0]["score"]] * 4, abs=1e-5)
 
@@ -131,9 +131,9 @@ def test_features_of_frames_are_captioned_as_the_clips_they_come_from(clips, tmp
     training = {**TRAINING, "output_dir": str(tmp_path / "run"), "epochs": 1}
     train(CaptioningConfig.from_dict({"model": model, "data": data, "training": training}))
     captioner, _ = load_captioner(str(tmp_path / "run"))
-    whole, whole_processor = attach_vision(tmp_path / "run", tmp_path / "vision")
+    full, whole_processor = attach_vision(tmp_path / "run", tmp_path / "vision")
     for row in rows:
         features = torch.tensor(row["visual_features"])[None]
         expected = captioner.generate(visual_features=features, num_beams=2, max_new_tokens=8)
         inputs = whole_processor(videos=[str(clips / row["file_name"])])
-        assert whole.generate(**inputs, num_beams=2, max_new_tokens=8).tolist() == expected.tolist()
+        assert full.generate(**inputs, num_beams=2, max_new_tokens=8).tolist() == expected.tolist()

@@ -129,8 +129,8 @@ def test_the_readme_names_every_config(folder):
 )
 def test_rstnets_tables_are_its_two_modules(name, fusion, adaptive, layers):
     config = build(CONFIGS / "rstnet" / f"{name}.yaml").config
-    found = (config.geometry_fusion, config.adaptive_attention, config.num_hidden_layers, config.grid_size)
-    assert found == (fusion, adaptive, layers, [7, 7])
+    actual = (config.geometry_fusion, config.adaptive_attention, config.num_hidden_layers, config.grid_size)
+    assert actual == (fusion, adaptive, layers, [7, 7])
 
 
 def test_rstnet_is_trained_by_eq_29():

@@ -40,8 +40,8 @@ def prepared(objective, batch, **update) -> dict:
 def gradients(objective, inputs) -> list[torch.Tensor]:
     model = objective.guest.model
     loss, _ = objective.loss(model, inputs)
-    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-    return [torch.zeros(1) if one is None else one for one in found]
+    actual = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    return [torch.zeros(1) if item is None else item for item in actual]
 
 
 def own_loss(guest, visual, labels) -> torch.Tensor:
@@ -52,9 +52,9 @@ def own_loss(guest, visual, labels) -> torch.Tensor:
     if guest.model.config.is_encoder_decoder:
         return guest.model(**inputs, labels=labels).loss
     last = labels[:, -1:]
-    whole = {"input_ids": last.clamp(min=0), "attention_mask": (last != IGNORED_LABEL).long()}
-    whole |= {name: torch.full_like(last, value) for name, value in guest.beside_words.items() if name in inputs}
-    inputs |= {name: torch.cat([inputs[name], value.to(inputs[name].dtype)], dim=1) for name, value in whole.items()}
+    full = {"input_ids": last.clamp(min=0), "attention_mask": (last != IGNORED_LABEL).long()}
+    full |= {name: torch.full_like(last, value) for name, value in guest.beside_words.items() if name in inputs}
+    inputs |= {name: torch.cat([inputs[name], value.to(inputs[name].dtype)], dim=1) for name, value in full.items()}
     before = labels.new_full((len(labels), inputs["input_ids"].shape[1] - labels.shape[1]), IGNORED_LABEL)
     return guest.model(**inputs, labels=torch.cat([before, labels], dim=1)).loss
 
@@ -90,25 +90,25 @@ def test_samples_have_the_probabilities_with_which_the_model_writes_them(name):
     inputs = prepared(objective, batch)
     labels = inputs["labels"]
     samples = labels.masked_fill(labels == IGNORED_LABEL, objective.policy.pad_token_id)
-    visual = {name: one for name, one in batch.items() if name != "labels"}
+    visual = {name: item for name, item in batch.items() if name != "labels"}
     before = guest.before_captions(visual).repeat_interleave(3, dim=0)
     with torch.no_grad():
         logits = objective.logits(guest.model, without_targets(inputs)).float()
-    found = logits.log_softmax(-1).gather(-1, samples[..., None]).squeeze(-1)
+    actual = logits.log_softmax(-1).gather(-1, samples[..., None]).squeeze(-1)
     expected = token_log_probabilities(guest.model, visual, torch.cat([before, samples], dim=1))
     is_word = labels != IGNORED_LABEL
-    torch.testing.assert_close(found[is_word], expected[is_word], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(actual[is_word], expected[is_word], rtol=1e-4, atol=1e-5)
 
 
 def without_targets(inputs: dict) -> dict:
-    return {name: one for name, one in inputs.items() if name not in ("labels", "advantages", "statistics")}
+    return {name: item for name, item in inputs.items() if name not in ("labels", "advantages", "statistics")}
 
 
 @each_row("name", CAPTIONERS)
 def test_the_greedy_caption_is_that_of_generate(name):
     guest, batch = tiny_guest(name)
     objective = critical(guest, baseline="greedy")
-    visual = {name: one for name, one in batch.items() if name != "labels"}
+    visual = {name: item for name, item in batch.items() if name != "labels"}
     encoded, _ = objective.encode(guest.model, visual, False)
     samples, greedy = objective.draw_captions(guest.model, encoded, torch.arange(2), Update(0, 1))
     assert len(samples) == 6
@@ -130,7 +130,7 @@ def test_the_gradient_is_the_same_from_one_encoding_as_from_a_new_one(name, base
     objective = critical(guest, baseline=baseline)
     once = gradients(objective, prepared(objective, batch, one_process=True))
     again = gradients(objective, prepared(objective, batch))
-    assert any(one.abs().max() > 1e-3 for one in once)
+    assert any(item.abs().max() > 1e-3 for item in once)
     for first, second in zip(once, again, strict=True):
         torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
 
@@ -138,8 +138,8 @@ def test_the_gradient_is_the_same_from_one_encoding_as_from_a_new_one(name, base
 def test_rewards_are_of_the_words_of_decoded_captions():
     guest, _ = tiny_guest("blip")
     rewards = TextRewards(REFERENCES, guest.text_of, guest.end_token_id, weights={"cider_d": 1.0})
-    whole = guest.caption_ids("two dog in the photo")
-    samples = torch.tensor([whole, [*whole[:-1], 0]])
+    full = guest.caption_ids("two dog in the photo")
+    samples = torch.tensor([full, [*full[:-1], 0]])
     complete, without_end = rewards(samples, torch.tensor([1, 1])).tolist()
     assert complete == pytest.approx(10.0)
     assert 0 < without_end < complete

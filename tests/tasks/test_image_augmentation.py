@@ -9,7 +9,7 @@ from PIL import Image
 from hf_ngsan.data import load_data
 from hf_ngsan.data.saved import copy_folder
 from hf_ngsan.tasks import train
-from hf_ngsan.tasks.caption_rows import AugmentationSettings, ImageAugmentation, crop_box, cropped, mirrored
+from hf_ngsan.tasks.caption_rows import AugmentationSettings, ImageAugmentation, crop_box, cropped, mirrored_row
 from hf_ngsan.training import ConfigError
 from tests.tables import each_row
 from tests.tasks.test_pixels import PIXELS
@@ -25,7 +25,7 @@ def row(**fields) -> dict:
 
 
 def test_a_mirror_image_has_its_boxes_and_sides():
-    changed = mirrored(row())
+    changed = mirrored_row(row())
     before, after = np.asarray(row()["image"]), np.asarray(changed["image"])
     for x in range(30):
         np.testing.assert_array_equal(after[:, x], before[:, 29 - x])
@@ -42,7 +42,7 @@ def test_captions_with_sides_keep_their_image():
         ([], True),
     ):
         changed = augment(row(captions=captions), epoch=0)
-        expected = mirrored(row(captions=captions)) if is_mirrored else row(captions=captions)
+        expected = mirrored_row(row(captions=captions)) if is_mirrored else row(captions=captions)
         assert np.array_equal(np.asarray(changed["image"]), np.asarray(expected["image"]))
         assert changed["captions"] == expected["captions"]
 
@@ -57,7 +57,7 @@ def test_a_crop_moves_its_boxes():
 def test_crops_keep_their_share_and_their_shape(size):
     random = np.random.default_rng(0)
     crops = [crop_box(size, 0.3, random) for _ in range(300)]
-    whole = (0, 0, *size)
+    full = (0, 0, *size)
     for left, upper, right, lower in crops:
         assert 0 <= left < right <= size[0]
         assert 0 <= upper < lower <= size[1]
@@ -65,7 +65,7 @@ def test_crops_keep_their_share_and_their_shape(size):
         assert width * height > 0.3 * (1 - 0.5 / min(size)) ** 2 - 0.05
         assert 0.6 < width / height < 1.65  # 3/4 to 4/3, and rounding
     assert len(set(crops)) > 30
-    assert sum(crop == whole for crop in crops) < 60
+    assert sum(crop == full for crop in crops) < 60
 
 
 def test_an_epoch_can_be_repeated_and_the_next_is_another():
@@ -91,10 +91,10 @@ def test_a_run_with_copies_of_features_resumes_bit_exactly(tmp_path):
         train(dataclasses.replace(made, augmentation=AugmentationSettings(feature_copies=copies)), resume=resume)
         return tmp_path / name / "last"
 
-    whole = run("whole", 2)
+    full = run("whole", 2)
     run("parts", 1)
-    assert same_weights(run("parts", 2, resume=True), whole)
-    assert not same_weights(run("plain", 2, copies=False), whole)
+    assert same_weights(run("parts", 2, resume=True), full)
+    assert not same_weights(run("plain", 2, copies=False), full)
 
 
 @each_row(

@@ -110,7 +110,9 @@ def config_around(text_encoder: str) -> LanguageModelingConfig:
 def test_words_are_aligned_with_the_pieces_of_a_pretrained_text_encoder(text_encoder):
     model, processor = new_language_model(config_around(text_encoder), ["a circle", "the ring"])
     vocabulary = processor.tokenizer.get_vocab()
-    pieces = {word: [one for one in model.word_pieces[vocabulary[word]].tolist() if one >= 0] for word in vocabulary}
+    pieces = {
+        word: [entry for entry in model.word_pieces[vocabulary[word]].tolist() if entry >= 0] for word in vocabulary
+    }
     assert (pieces["<pad>"], pieces["<unk>"], pieces["<s>"], pieces["</s>"]) == ([0], [1], [2], [3])
     assert (pieces["a"], pieces["circle"], pieces["the"]) == ([4], [5], [7, 8, 9])
     weights = BertModel.from_pretrained(text_encoder).state_dict()

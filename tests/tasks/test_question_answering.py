@@ -50,16 +50,16 @@ def test_training_fits_words_and_answers_of_the_training_split(run, spec):
 def test_scores_are_those_of_single_questions(run, spec, capsys, tmp_path):
     model, processor = load_model(run, "visual_question_answering")
     rows = load_questions(spec, "test")
-    found = predict_answers(model, processor, rows, batch_size=4)
+    actual = predict_answers(model, processor, rows, batch_size=4)
     single = []
-    for one in rows:
+    for item in rows:
         inputs = processor(
-            text=one["question"], visual_features=one["visual_features"], visual_boxes=one["visual_boxes"]
+            text=item["question"], visual_features=item["visual_features"], visual_boxes=item["visual_boxes"]
         )
         with torch.no_grad():
             single.append(model.config.id2label[int(model(**inputs).logits.argmax())])
-    assert [answer for answer, _ in found] == single
-    scores = [vqa_accuracy(answer, one["answers"]) for answer, one in zip(single, rows, strict=True)]
+    assert [answer for answer, _ in actual] == single
+    scores = [vqa_accuracy(answer, item["answers"]) for answer, item in zip(single, rows, strict=True)]
     output = tmp_path / "answers.json"
     said = json.loads(prints(capsys, "evaluate", "--model", run, "--data", spec, "--output", output))
     assert said["accuracy"] == pytest.approx(100 * np.mean(scores)) and said["questions"] == 6

@@ -70,8 +70,8 @@ def test_scores_are_those_of_single_rows(run):
     own = np.repeat(np.arange(len(rows)), [len(row["captions"]) for row in rows])
     assert pairs.caption_images.tolist() == own.tolist()
     scores = images.numpy() @ texts.numpy().T
-    found = [own[np.argsort(-row, kind="stable")[0]] == image for image, row in enumerate(scores)]
-    assert pairs.scores()["image_to_text_r1"] == pytest.approx(100 * np.mean(found))
+    actual = [own[np.argsort(-row, kind="stable")[0]] == image for image, row in enumerate(scores)]
+    assert pairs.scores()["image_to_text_r1"] == pytest.approx(100 * np.mean(actual))
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_the_vision_encoder_is_trained_in_the_last_stage_only(tmp_path):
         stage.prepare(dual_encoder)
         dual_encoder.train()
         parameters = dual_encoder.vision.parameters()
-        frozen.append((dual_encoder.vision.is_frozen, any(one.requires_grad for one in parameters)))
+        frozen.append((dual_encoder.vision.is_frozen, any(item.requires_grad for item in parameters)))
         assert dual_encoder.vision.config.frozen is False, "it is saved with the best model, whatever the stage"
         assert dual_encoder.vision.backbone.training is not frozen[-1][0]
     assert frozen == [(True, False), (True, False), (False, True)]
@@ -183,7 +183,7 @@ def test_frozen_layers_of_a_text_encoder_stay_as_they_are(tmp_path, stage, monke
     train(config)
     after, _ = load_model(tmp_path / "run", "retrieval")
     weights_after = after.text.state_dict()
-    different = [name for name, one in before.text.state_dict().items() if not torch.equal(one, weights_after[name])]
+    different = [name for name, item in before.text.state_dict().items() if not torch.equal(item, weights_after[name])]
     assert different and all(name.startswith("encoder.layer.1.") for name in different)
 
 

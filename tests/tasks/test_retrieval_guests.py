@@ -34,7 +34,7 @@ def batch_of(encoder: DualEncoder, captions: int = 1) -> dict[str, torch.Tensor]
 
 
 def gradients(encoder: DualEncoder) -> dict[str, torch.Tensor]:
-    return {name: one.grad.clone() for name, one in encoder.model.named_parameters() if one.grad is not None}
+    return {name: item.grad.clone() for name, item in encoder.model.named_parameters() if item.grad is not None}
 
 
 @each_row("name", DUAL_ENCODERS)
@@ -50,11 +50,11 @@ def test_the_loss_and_its_gradient_are_the_models_own(name):
     torch.testing.assert_close(prepared["losses"].mean(), own.detach(), rtol=1e-6, atol=1e-6)
     encoder.model.zero_grad()
     (objective.loss(encoder.model, prepared)[0] / objective.weight(prepared)).backward()
-    found = gradients(encoder)
-    assert found.keys() == expected.keys()
-    assert {"logit_scale", "temperature"} & found.keys()
+    actual = gradients(encoder)
+    assert actual.keys() == expected.keys()
+    assert {"logit_scale", "temperature"} & actual.keys()
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(actual[key], value, rtol=1e-4, atol=1e-5)
 
 
 @each_row("name", ["clip", "align"])
@@ -64,7 +64,7 @@ def test_texts_of_one_image_are_not_negatives_of_each_other(name):
     cosines = torch.randn(2, 5, generator=torch.Generator().manual_seed(1)) / 3
     is_own = torch.tensor([[True, True, False, False, False], [False, False, True, True, True]])
     with torch.no_grad():
-        found = encoder.pair_losses(cosines, is_own)
+        actual = encoder.pair_losses(cosines, is_own)
         for text in range(5):
             image = int(is_own[:, text].long().argmax())
             kept = [text, *(other for other in range(5) if not is_own[image, other])]
@@ -74,7 +74,7 @@ def test_texts_of_one_image_are_not_negatives_of_each_other(name):
                 logits, smoothing = cosines / encoder.model.temperature, 0.1
             over_texts = cross_entropy(logits[image, kept][None], torch.tensor([0]), label_smoothing=smoothing)
             over_images = cross_entropy(logits[:, text][None], torch.tensor([image]), label_smoothing=smoothing)
-            torch.testing.assert_close(found[text], (over_texts + over_images) / 2, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(actual[text], (over_texts + over_images) / 2, rtol=1e-5, atol=1e-6)
 
 
 def sections(start: Path, folder: Path, **training) -> dict:
@@ -95,6 +95,6 @@ def config_of(start: Path, folder: Path, lora=(), **training) -> RetrievalConfig
 @each_row(("own", "lora"), [(True, {}), (False, {}), (True, {"rank": 2})])
 def test_a_frozen_scale_stays_as_it_is(guest, tmp_path, own, lora):
     train(config_of(guest("siglip"), tmp_path / "run", lora, freeze=["logit_scale"], own_loss=own, epochs=1))
-    before, after = (load_file(one / "model.safetensors") for one in (guest("siglip"), tmp_path / "run" / "last"))
+    before, after = (load_file(item / "model.safetensors") for item in (guest("siglip"), tmp_path / "run" / "last"))
     assert torch.equal(before["logit_scale"], after["logit_scale"])
     assert torch.equal(before["logit_bias"], after["logit_bias"]) == bool(lora or not own)

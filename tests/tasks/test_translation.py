@@ -112,8 +112,8 @@ def test_the_command_scores_translations_with_their_signature(trained, translato
     rows = load_pairs(data, "test", 3)
     expected = translate_rows(*translator, rows)
     assert output.read_text(encoding="utf-8") == "".join(f"{line}\n" for line in expected)
-    found, signatures = score_translations(expected, rows["target"][:])
-    assert scores == {**found, "signatures": signatures}
+    actual, signatures = score_translations(expected, rows["target"][:])
+    assert scores == {**actual, "signatures": signatures}
     for wrong in (["--metrics", "bleu"], ["--folds", 3]):
         assert wrong[0] in fails(capsys, "evaluate", "--model", trained[0] / "run", *options, *wrong)
     assert "source" in fails(capsys, "evaluate", "--model", trained[0] / "run", "--data", "scenes:size=3,test=2")
@@ -143,9 +143,9 @@ def test_lines_that_cannot_be_translated_are_counted_and_named(trained, tmp_path
     assert "Line 3" in message and "30" in message
     capsys.readouterr()
     assert main(["translate", "--model", str(run), "--input", str(tmp_path / "in"), "--skip-errors"]) == 0
-    said = capsys.readouterr()
-    assert [bool(line) for line in said.out.splitlines()] == [True, False, False, True]
-    assert "1 empty line" in said.err and "1 too long" in said.err and "line 3" in said.err
+    printed = capsys.readouterr()
+    assert [bool(line) for line in printed.out.splitlines()] == [True, False, False, True]
+    assert "1 empty line" in printed.err and "line 3" in printed.err and "(1 in total)" in printed.err
     (tmp_path / "bad").write_bytes(b"A dog.\n\xff\n")
     assert "line 2" in fails(capsys, "translate", "--model", run, "--input", tmp_path / "bad")
     assert "absent" in fails(capsys, "translate", "--model", run, "--input", tmp_path / "absent")

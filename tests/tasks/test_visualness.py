@@ -7,7 +7,7 @@ import pytest
 from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from hf_ngsan.tasks.caption_rows import load_rows
-from hf_ngsan.tasks.captioning_analysis import captions_with_visualness, table_of_words
+from hf_ngsan.tasks.captioning_analysis import captions_with_visualness, visualness_of_words
 from tests.commands.running import prints
 from tests.models.rstnet.tiny import tiny_captioner
 from tests.models.tiny import tiny_tokenizer
@@ -28,7 +28,7 @@ def folder(tmp_path_factory) -> str:
 
 
 def test_the_mean_is_over_occurrences_alone():
-    table = table_of_words([[("a", 0.2), ("dog", 0.9)], [("a", 0.4), ("a", 0.6)], [("cat", 0.9)], []])
+    table = visualness_of_words([[("a", 0.2), ("dog", 0.9)], [("a", 0.4), ("a", 0.6)], [("cat", 0.9)], []])
     assert [(entry.word, entry.occurrences) for entry in table] == [("cat", 1), ("dog", 1), ("a", 3)]
     assert [entry.mean for entry in table] == pytest.approx([0.9, 0.9, 0.4])
     assert [entry.std for entry in table] == pytest.approx([0.0, 0.0, math.sqrt((0.04 + 0 + 0.04) / 3)])
@@ -38,9 +38,9 @@ def test_the_mean_is_over_occurrences_alone():
 def test_captions_are_those_of_generate_whatever_the_batch(options, folder):
     model, processor = load_captioner(folder)
     rows = load_rows(SPEC, "test").select_columns(["image_id", "visual_features", "visual_boxes"])
-    found = captions_with_visualness(model, processor, rows, batch_size=4, **options)
-    assert len(found) == len(rows)
-    for row, caption in zip(rows, found, strict=True):
+    actual = captions_with_visualness(model, processor, rows, batch_size=4, **options)
+    assert len(actual) == len(rows)
+    for row, caption in zip(rows, actual, strict=True):
         inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[row["visual_boxes"]])
         output = model.generate(**inputs, **options, return_visualness=True, return_dict_in_generate=True)
         [text] = processor.batch_decode(output.sequences, skip_special_tokens=True)
@@ -58,7 +58,7 @@ def test_the_command_prints_the_table_and_draws_figures(folder, tmp_path, capsys
     assert header.split("\t") == ["word", "visualness", "count", "std"]
     model, processor = load_captioner(folder)
     rows = load_rows(SPEC, "test", limit=3)
-    table = table_of_words(captions_with_visualness(model, processor, rows, num_beams=1))
+    table = visualness_of_words(captions_with_visualness(model, processor, rows, num_beams=1))
     assert [line.split("\t")[::2] for line in lines] == [[entry.word, str(entry.occurrences)] for entry in table]
     for line, entry in zip(lines, table, strict=True):
         assert [float(value) for value in line.split("\t")[1::2]] == pytest.approx([entry.mean, entry.std], abs=1e-4)

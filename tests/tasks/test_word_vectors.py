@@ -33,5 +33,5 @@ def test_word_vectors_as_they_are_published(tmp_path, contents):
     """Words with spaces, and spaces after the last number."""
     path = tmp_path / "vectors.txt"
     path.write_bytes(contents.encode())
-    found = read_word_vectors(str(path), None, ["red", "blue", "."])
-    assert {word: vector.tolist() for word, vector in found.items()} == {"blue": [1.0, 2.0]}
+    actual = read_word_vectors(str(path), None, ["red", "blue", "."])
+    assert {word: vector.tolist() for word, vector in actual.items()} == {"blue": [1.0, 2.0]}

@@ -51,7 +51,7 @@ def row(number: int) -> dict:
 def save_questions(folder: Path) -> str:
     """Writes 24 training, 6 validation and 6 test questions; returns their dataset string."""
     numbers = {"train": range(24), "validation": range(24, 30), "test": range(30, 36)}
-    parts = {name: Dataset.from_list([row(one) for one in of], features=COLUMNS) for name, of in numbers.items()}
+    parts = {name: Dataset.from_list([row(item) for item in of], features=COLUMNS) for name, of in numbers.items()}
     DatasetDict(parts).save_to_disk(str(folder))
     return f"features:{folder}"
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hf_ngsan.training import CheckpointError, Checkpoints, TrainingProgress, WeightAverage
-from hf_ngsan.training.output_folder import TrainedObjects, read_checkpoint, write_checkpoint
+from hf_ngsan.training.output_folder import TrainedObjects, read_checkpoint, write_state
 
 DATA = {"number of images": 3}
 
@@ -28,7 +28,7 @@ def trained(seed, width=4):
 def write(folder, step, objects, keep=2, **progress):
     Checkpoints(folder, keep).save(
         step,
-        lambda path: write_checkpoint(path, TrainingProgress(step=step, **progress), DATA, TrainedObjects(**objects)),
+        lambda path: write_state(path, TrainingProgress(step=step, **progress), DATA, TrainedObjects(**objects)),
     )
 
 

@@ -112,7 +112,7 @@ def write_and_train(folder: Path, sections: dict) -> str:
 
 
 def gradient(folder: Path, base: Path) -> dict[str, torch.Tensor]:
-    before, after = (load_file(one / "last" / "model.safetensors") for one in (base, folder))
+    before, after = (load_file(item / "last" / "model.safetensors") for item in (base, folder))
     return {name: before[name].double() - value.double() for name, value in after.items()}
 
 
@@ -134,11 +134,11 @@ def whole_batch(name: str, folder: Path) -> Whole:
 
 
 def check_equal(found: dict[str, torch.Tensor], whole: dict[str, torch.Tensor]) -> None:
-    largest = max(float(one.abs().max()) for one in whole.values())
+    largest = max(float(item.abs().max()) for item in whole.values())
     assert largest > 1e-4
-    for name, one in whole.items():
+    for name, item in whole.items():
         torch.testing.assert_close(
-            found[name], one, rtol=1e-4, atol=1e-6 * max(1.0, largest), msg=lambda text, name=name: f"{name}: {text}"
+            found[name], item, rtol=1e-4, atol=1e-6 * max(1.0, largest), msg=lambda text, name=name: f"{name}: {text}"
         )
 
 

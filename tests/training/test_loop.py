@@ -42,10 +42,10 @@ def micro_batches(loop, update, parts):
 def test_an_update_is_adam_on_the_mean_loss_per_token_of_the_global_batch(tmp_path, parts):
     config = tiny_training_config(tmp_path, model=NO_DROPOUT, training={"max_grad_norm": 0.5, "adam_epsilon": 1e-4})
     reference, loop = make_loop(config).bare_model, make_loop(config)
-    (whole,) = micro_batches(loop, 0, 1)
+    (full,) = micro_batches(loop, 0, 1)
     optimizer = torch.optim.AdamW(reference.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-4, weight_decay=0.0)
     reference.train()
-    mean = reference(**whole.inputs).loss
+    mean = reference(**full.inputs).loss
     mean.backward()
     torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
     optimizer.step()
@@ -196,5 +196,5 @@ def scores(history):
 
 
 def same_weights(first, second):
-    one, other = (load_file(folder / "model.safetensors") for folder in (first, second))
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    element, other = (load_file(folder / "model.safetensors") for folder in (first, second))
+    return element.keys() == other.keys() and all(torch.equal(element[name], other[name]) for name in element)

@@ -18,8 +18,8 @@ def test_shares_add_up_to_the_similarity(image_heads, text_heads, tmp_path):
     processor = tiny_processor(pixels=True)
     match = explain_match(model, processor.tokenizer, processor(images=PHOTOS[0], text=TEXT))
     with torch.no_grad():
-        found = model(**processor(images=PHOTOS[0], text=TEXT))
-    assert match.similarity == pytest.approx(float(found.image_embeds[0] @ found.text_embeds[0]), abs=1e-6)
+        actual = model(**processor(images=PHOTOS[0], text=TEXT))
+    assert match.similarity == pytest.approx(float(actual.image_embeds[0] @ actual.text_embeds[0]), abs=1e-6)
     assert match.shares.sum() == pytest.approx(match.similarity, abs=1e-5)
     assert match.shares.shape == (image_heads + 1, text_heads + 1)
     assert match.words == TEXT.split()

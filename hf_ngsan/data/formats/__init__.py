@@ -89,7 +89,7 @@ for built_in in (
     FeatureFormat("vqa-npz", VQA, (".npz",), f"{HERE}read_vqa", recognises=f"{HERE}is_vqa"),
     FeatureFormat("grid-pth", PTH, (".pth",), f"{HERE}read_tensor"),
     FeatureFormat("grid-npy", NPY, (".npy",), f"{HERE}read_map", recognises=f"{HERE}is_map"),
-    FeatureFormat("vatex", VATEX, (".npy",), f"{HERE}read_video", recognises=f"{HERE}is_video"),
+    FeatureFormat("vatex", VATEX, (".npy",), f"{HERE}read_video_features", recognises=f"{HERE}is_video"),
 ):
     register_format(built_in)
 
@@ -101,7 +101,7 @@ def open_sources(path: Path, name: str | None = None) -> list["FeatureSource"]:
     if not path.exists():
         raise DataError(f"{path} does not exist; give a file or folder of features.")
     if name is not None and name not in FEATURE_FORMATS:
-        raise DataError(f"There is no format {name!r}; there are {', '.join(FEATURE_FORMATS)}.")
+        raise DataError(f"Unknown format {name!r}; choose from {', '.join(FEATURE_FORMATS)}.")
     layout = recognise(path) if name is None else FEATURE_FORMATS[name]
     files = [path / key for key in files_in(path, *layout.suffixes)] if layout.open_file else [path]
     sources = [layout.open(file) for file in files]
@@ -129,8 +129,8 @@ def recognise(path: Path) -> FeatureFormat:
     if examples:
         return FEATURE_FORMATS[next(iter(examples))]
     raise problem or DataError(
-        f"{path} has no known format; their files end in {', '.join(sorted(known_suffixes()))}. Give one with --from:"
-        f" {', '.join(FEATURE_FORMATS)}. Images in tar or Parquet files are read as images:{path}."
+        f"The format of {path} is unknown; files of known formats end in {', '.join(sorted(known_suffixes()))}. Choose "
+        f"a format with --from: {', '.join(FEATURE_FORMATS)}. Images in tar or Parquet files are read as images:{path}."
     )
 
 

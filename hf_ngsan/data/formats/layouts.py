@@ -236,7 +236,7 @@ def read_tensor(path: Path) -> VisualRecord:
             warnings.simplefilter("ignore")  # about old formats
             tensor = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:  # hide its message, which explains how to load the file anyway
-        raise DataError(f"{path} has other objects than tensors; these are never loaded.") from None
+        raise DataError(f"{path} has objects other than tensors, which are not loaded for safety.") from None
     _, dimension, height, width = tensor.shape
     return VisualRecord(tensor.detach().numpy().reshape(dimension, height * width).T, grid=(height, width))
 
@@ -252,7 +252,7 @@ def is_map(path: Path) -> bool:
     return len(shape) == 3 and shape[0] != 1
 
 
-def read_video(path: Path) -> VisualRecord:
+def read_video_features(path: Path) -> VisualRecord:
     features = read_npy(path)
     if features.ndim != 3 or features.shape[0] != 1:
         raise DataError(f"{path} has shape {features.shape}; it must be (1, frames, feature dimension).")

@@ -14,7 +14,7 @@ from ..errors import DataError
 from .layouts import Entry, FeatureSource, VisualRecord
 
 FORMAT = 2  # version of conversion.json
-MAX_GUESSED_SIDE = 65_535  # maximal side in pixels of an image of unknown size: the maximum of JPEG
+MAX_GUESSED_SIDE = 65_535  # maximum side in pixels of an image of unknown size: the maximum of JPEG
 
 
 class LeftOutError(DataError):
@@ -114,7 +114,7 @@ class RowMaker:
     def feature_row(self, record: VisualRecord, size: tuple[int, int] | None, where: str) -> dict[str, Any]:
         features, boxes, grid = record.features, record.boxes, record.grid
         if not features.size:
-            raise DataError(f"{where}: the features have shape {features.shape}, which is empty.")
+            raise DataError(f"{where}: the features are empty; their shape is {features.shape}.")
         if grid is not None:
             if self.grid_size is not None and self.grid_size != grid:
                 features, grid = pool(features, grid, self.grid_size), self.grid_size
@@ -127,7 +127,7 @@ class RowMaker:
             stored = row["visual_features"].astype(self.plan.dtype)
         if not np.isfinite(stored).all():
             largest = np.abs(features).max()
-            raise DataError(f"{where}: features reach {largest:g}, beyond {self.plan.dtype}; try --dtype float32.")
+            raise DataError(f"{where}: features reach {largest:g}, beyond {self.plan.dtype}; use --dtype float32.")
         return {**row, "visual_features": stored}
 
 

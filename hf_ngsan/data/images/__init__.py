@@ -1,4 +1,4 @@
-"""Images with captions: the reader of `images:SOURCE` ([`~loading.load_images`]). This file: files of a dataset."""
+"""Images with captions: the reader of `images:SOURCE` ([`~loading.load_image_dataset`]). Here: files of a dataset."""
 
 import os
 import re

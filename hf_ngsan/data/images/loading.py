@@ -22,7 +22,7 @@ from .sources import choose_split, is_folder_of_photographs, name_of_split, open
 PLACE = "stream:"  # prefix of the path of an image in a stream, followed by its number
 
 
-def load_images(
+def load_image_dataset(
     source: str,
     split: str,
     *,
@@ -136,7 +136,7 @@ class ImageStream:
 def load_videos(source: str, split: str, *, captions: str | None = None, links: bool = False) -> Dataset:
     """Loads one split of a folder of videos, which [`read_folder`] reads like photographs. The column `video` has the
     type `Video(decode=False)`: the path of the file. Processors choose the frames. For `links`, see
-    [`load_images`]."""
+    [`load_image_dataset`]."""
     sorted_files(Path(source), VIDEO_SUFFIXES, links)  # raises an error if there are none
     part, numbers = choose_split(read_folder(Path(source), VIDEO_SUFFIXES, links), split, source)
     columns = find_columns(part, source, None, captions)

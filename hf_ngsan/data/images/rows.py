@@ -103,7 +103,7 @@ def find_caption_columns(dataset: Dataset, source: str) -> list[str]:
     candidates = [*(name for _, _, name in numbered), *(name for name in texts if "caption" in name.lower())]
     if others := [name for name in dict.fromkeys(candidates) if name not in chosen]:
         every, read = "+".join([*chosen, *others]), f"from {', '.join(chosen)} only" if chosen else "from no column"
-        warn(f"{source}: captions are read {read}; captions={every} also reads {others[0]}.")
+        warn(f"{source}: captions are read {read}; to also read {others[0]}, use captions={every}.")
     return chosen
 
 
@@ -169,7 +169,7 @@ def image_rows(
         keys = list(digests) if columns.key is None else table[columns.key].to_pylist()
         owners = first_rows(keys, in_split)
         if columns.key is not None:
-            refuse_other_images(images, owners, keys, f"{name}: rows", columns.key)
+            refuse_ambiguous_images(images, owners, keys, f"{name}: rows", columns.key)
     elif columns.id is None and not has_bytes:  # rows of the same file
         owners = first_rows([row if path is None else path for row, path in enumerate(paths)], in_split)
     content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, paths, source), name)
@@ -233,13 +233,13 @@ def first_rows(keys: Sequence, is_used: np.ndarray) -> np.ndarray:
     return places
 
 
-def refuse_other_images(images: Dataset, owners: np.ndarray, keys: Sequence, name: str, column: str) -> None:
+def refuse_ambiguous_images(images: Dataset, owners: np.ndarray, keys: Sequence, name: str, column: str) -> None:
     others = np.flatnonzero((owners >= 0) & (owners != np.arange(len(owners))))
     rows = np.union1d(others, owners[others])
     digests = dict(zip(rows.tolist(), image_digests(images.select(rows), read_files=True), strict=True))
     for row in others.tolist():
         if digests[row] != digests[owners[row]]:
-            raise DataError(f"{name} {owners[row]} and {row} have the {column} {keys[row]!r:.60} but are different.")
+            raise DataError(f"{name} {owners[row]} and {row} are different but share the {column} {keys[row]!r:.60}.")
 
 
 def names_of_files(table: pa.Table, columns: Columns, paths: list[str | None], source: str) -> list[str | None] | None:

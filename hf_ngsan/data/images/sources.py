@@ -69,7 +69,7 @@ def name_of_split(split: str, available: Iterable[str], source: str) -> str:
     name = find_split(split, known)
     if name is None:
         ways = "Splits are folders such as validation, files such as validation-0.parquet, or a column 'split'."
-        raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(known)}. {ways}")
+        raise MissingSplitError(f"{source} has no split {split!r}; available: {', '.join(known)}. {ways}")
     return name
 
 
@@ -96,7 +96,7 @@ def one_validation(names: list[str]) -> list[str]:
 
 
 def open_source(source: str, config: str | None, streaming: bool = False, links: bool = False) -> dict[str, Any]:
-    """Opens all splits of a dataset by name, as `Dataset` or `IterableDataset`; see [`load_images`]."""
+    """Opens all splits of a dataset by name, as `Dataset` or `IterableDataset`; see [`load_image_dataset`]."""
     path, own_files = Path(source), OwnFiles(source)
     place, files = str(path.absolute()), None
     if is_saved(path) and not streaming:
@@ -115,7 +115,7 @@ def open_source(source: str, config: str | None, streaming: bool = False, links:
         place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
     elif HUB_NAME.fullmatch(source):
         with naming_source(source):
-            check_hub(source)
+            check_hub_dataset(source)
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
@@ -192,13 +192,13 @@ def files_of_splits(folder: Path) -> dict[str, list[str]]:
     read: list[str] = next(filter(None, names_by_suffix), [])
     others = sorted({name for kind in names_by_suffix for name in kind if ".zip" not in suffixes_of(name)} - {*read})
     if others:  # except archives, which may have the images of a table
-        warn(f"{folder}: {read[0]} and such files are read; {len(others)} other files are left out: {others[0]}, …")
+        warn(f"{folder}: files such as {read[0]} are read; {len(others)} others are left out, such as {others[0]}.")
     parts: dict[str, list[str]] = {}
     for name, split in zip(read, one_validation(list(map(split_of_file, read))), strict=True):
         parts.setdefault(split, []).append(name)
     if len(parts) > 1 and "" in parts:
         splits, first = ", ".join(filter(None, parts)), parts[""][0]
-        raise DataError(f"{folder} has files of splits ({splits}) and others, such as {first}; rename or move these.")
+        raise DataError(f"{folder} has files of splits ({splits}) and others, such as {first}; rename or move them.")
     return {split or "train": [str(folder.absolute() / name) for name in files] for split, files in parts.items()}
 
 
@@ -214,7 +214,7 @@ def split_of_file(name: str) -> str:
     return OTHER_WORDS.get(words[-1], words[-1]) if words else shard[1] if shard else ""
 
 
-def check_hub(name: str) -> None:
+def check_hub_dataset(name: str) -> None:
     """Raises a DataError if the Hub cannot be reached, without the long retries of the datasets library."""
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
         return
@@ -325,7 +325,7 @@ def splits_of(names: list[str], folder: Path) -> dict[str, list[str]]:
     # a single name such as train or test may have another meaning
     if not has_metadata and (len(parts) > 1 or not parts.keys().isdisjoint((VALIDATION, "val", "valid"))):
         problem = f"{folder} has folders of splits ({', '.join(parts)}) and other images, such as {outside[0]}"
-        raise DataError(f"{problem}; move these into one, or list all images in a metadata.csv in the folder itself.")
+        raise DataError(f"{problem}; move them into these folders, or list all images in {folder}/metadata.csv.")
     return {"train": names}
 
 
@@ -356,7 +356,7 @@ def read_metadata(folder: Path, names: list[str], own_files: OwnFiles) -> dict[s
             rows = METADATA_READERS[file.suffix.lower()](file)
         keys = list(dict.fromkeys(key for row in rows for key in row))
         if rows and columns and set(keys) != set(columns):
-            raise DataError(f"{file} has the columns {', '.join(keys)}, but {folder / names[0]} {', '.join(columns)}.")
+            raise DataError(f"{file} has the columns {', '.join(keys)}; {folder / names[0]} has {', '.join(columns)}.")
         columns = columns or keys
         if rows and FILE_NAME not in keys:
             problem = f"{file} has no column {FILE_NAME} among {', '.join(keys)}"

@@ -86,7 +86,7 @@ def members_by_key(path: Path, name: str) -> dict[str, dict[str, tarfile.TarInfo
     with naming_damage(name), tarfile.open(path, "r:") as archive:
         for member in archive:
             if member.size < 0:  # it would point to an earlier member, in an endless loop
-                raise DataError(f"{name}, {member.name} has {member.size} bytes; download it again.")
+                raise DataError(f"{name}, {member.name} has the invalid size {member.size}; download the file again.")
             folder, _, last = member.name.rpartition("/")
             if member.isdir() or last.startswith("._"):  # attributes of macOS
                 continue
@@ -135,7 +135,7 @@ def captions_of(file: IO[bytes], members: Mapping[str, tarfile.TarInfo], name: s
                     texts += [caption for caption in words if caption not in texts]
                     break
             elif isinstance(document, dict):
-                raise DataError(f"{where}: captions are {value!r:.60}; they must be a text or a list of texts.")
+                raise DataError(f"{where}: captions are {value!r:.60}; they must be a string or a list of strings.")
     return texts, read
 
 

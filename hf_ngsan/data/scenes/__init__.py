@@ -93,7 +93,7 @@ def load_scenes(
     """
     number = size_of_split("scenes", split, size, validation, test)
     if language not in ("en", "zh") or (descriptions and language != "en"):
-        raise DataError(f"scenes: language is {language!r}; captions are in en or zh, and descriptions in en.")
+        raise DataError(f"scenes: language is {language!r}; captions can be in en or zh, and descriptions in en.")
 
     from ..contract import caption_features
     from ..prepared import Rows, prepare
@@ -108,9 +108,9 @@ def size_of_split(name: str, split: str, size: int, validation: int | None, test
     validation = max(1, size // 10) if validation is None else validation
     sizes = {"train": size, "validation": validation, "test": max(1, size // 5) if test is None else test}
     if split not in sizes:
-        raise DataError(f"{name} has no split {split!r}; there are {', '.join(SPLITS)}.")
+        raise DataError(f"{name} has no split {split!r}; available: {', '.join(SPLITS)}.")
     if not all(1 <= number <= MAX_SCENES for number in sizes.values()):
-        raise DataError(f"{name}: size, validation and test are {sizes}; they are between 1 and {MAX_SCENES}.")
+        raise DataError(f"{name}: size, validation and test are {sizes}; they must be between 1 and {MAX_SCENES}.")
     return sizes[split]
 
 
@@ -153,7 +153,7 @@ def make_scene(*key: int) -> Scene:
     coins = throw_coins(number, random)
     boxes = lay_out(number, coins, random)
     objects, features = give_appearances(number, random)
-    captions = describe(objects, boxes, coins, random)
+    captions = relation_captions(objects, boxes, coins, random)
 
     order = random.permutation(number)
     return Scene(
@@ -185,7 +185,9 @@ def give_appearances(number: int, random: np.random.Generator) -> tuple[list[str
     return objects, features + FEATURE_NOISE * random.standard_normal(features.shape)
 
 
-def describe(objects: list[str], boxes: np.ndarray, coins: dict[str, int], random: np.random.Generator) -> list[str]:
+def relation_captions(
+    objects: list[str], boxes: np.ndarray, coins: dict[str, int], random: np.random.Generator
+) -> list[str]:
     """Returns, for each coin, a caption about an object that has this answer in relation to the landmark."""
     answers = answer_families(boxes, boxes[:1])
     captions = []

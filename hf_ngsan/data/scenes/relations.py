@@ -117,7 +117,7 @@ class Statement:
         return cls(subject.group(), relation.group(), other.group())
 
     @classmethod
-    def of_caption(cls, caption: str) -> "Statement | None":
+    def from_caption(cls, caption: str) -> "Statement | None":
         """Returns the statement with this `caption`, about objects of any names; None for any other text."""
         parts = CAPTION.fullmatch(caption)
         statement = None if parts is None else cls(*parts.groups())

@@ -48,9 +48,9 @@ def relation_prompts(row: Row) -> list[RelationPrompt]:
 
 
 def prompt_of(caption: str) -> RelationPrompt:
-    statement = Statement.of_caption(caption)
+    statement = Statement.from_caption(caption)
     if statement is None:
-        raise DataError(f"{caption!r} states no relation; prompts exist for rows of scenes and relations:DIR.")
+        raise DataError(f"{caption!r} states no relation; use rows of scenes or relations:DIR.")
     return RelationPrompt(statement.prompt, statement.relation, caption, statement.family.name, statement.family.group)
 
 
@@ -129,7 +129,7 @@ def relation_swaps(row: Row) -> list[RelationSwap]:
     objects, swaps = list(row["objects"]), []
     boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
     for prompt in relation_prompts(row):
-        statement: Any = Statement.of_caption(prompt.caption)
+        statement: Any = Statement.from_caption(prompt.caption)
         if objects.count(statement.subject) != 1 or objects.count(statement.other) != 1:
             continue
         subject, other = objects.index(statement.subject), objects.index(statement.other)

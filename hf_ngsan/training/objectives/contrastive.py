@@ -62,7 +62,7 @@ class Contrastive(Objective):
         outputs, embedded = None, []
         for batch in batches:
             with torch.set_grad_enabled(keeps_graph):
-                outputs = run(model, batch, update)
+                outputs = model_outputs(model, batch, update)
             embedded.append(embeddings(outputs, batch))
         images, texts, image_rows, text_rows = (torch.cat(parts) for parts in zip(*embedded, strict=True))
         (all_images, first_image), (all_texts, first_text) = update.gather(images), update.gather(texts)
@@ -81,15 +81,15 @@ class Contrastive(Objective):
 
         prepared = []
         for batch, (own_images, own_texts, _, _) in zip(batches, embedded, strict=True):
-            of_images = slice(first_image, first_image := first_image + len(own_images))
-            of_texts = slice(first_text, first_text := first_text + len(own_texts))
+            image_slice = slice(first_image, first_image := first_image + len(own_images))
+            text_slice = slice(first_text, first_text := first_text + len(own_texts))
             inputs = {"batch": batch, "update": update, "outputs": outputs if keeps_graph else None}
-            inputs |= {"image_gradients": image_gradients[of_images], "text_gradients": text_gradients[of_texts]}
+            inputs |= {"image_gradients": image_gradients[image_slice], "text_gradients": text_gradients[text_slice]}
             inputs["others"] = [
                 (weight, gradient * len(own_texts) / len(all_texts))
                 for weight, gradient in zip(trained, others, strict=True)
             ]
-            inputs |= {"losses": losses.detach()[of_texts], "recalled": recalled[of_texts]}
+            inputs |= {"losses": losses.detach()[text_slice], "recalled": recalled[text_slice]}
             inputs["by_chance"] = len(own_texts) / len(all_images)
             prepared.append(inputs)
         return prepared
@@ -101,15 +101,15 @@ class Contrastive(Objective):
         """Returns a scalar with the gradient of the loss; its value is meaningless."""
         outputs, losses = inputs["outputs"], inputs["losses"]
         if outputs is None:
-            outputs = run(model, inputs["batch"], inputs["update"])
+            outputs = model_outputs(model, inputs["batch"], inputs["update"])
         others = sum(((parameter * gradient).sum() for parameter, gradient in inputs["others"]), torch.zeros(()))
         if not len(losses):  # a filler
             return (outputs.image_embeds.sum() + outputs.text_embeds.sum() + others) * 0.0, {}
         images = (outputs.image_embeds.float() * inputs["image_gradients"]).sum()
         texts = (outputs.text_embeds.float() * inputs["text_gradients"]).sum()
         sides = (getattr(outputs, f"{side}_model_output", None) for side in ("vision", "text"))
-        of_rows = penalties_of(self.settings, *sides)
-        diversity = {f"{side}_diversity": penalties.mean() * len(losses) for side, penalties in of_rows.items()}
+        side_penalties = penalties_of(self.settings, *sides)
+        diversity = {f"{side}_diversity": penalties.mean() * len(losses) for side, penalties in side_penalties.items()}
         penalty = self.settings.diversity_weight * sum(diversity.values(), torch.zeros(()))
         statistics = {
             "loss": losses.sum() + penalty.detach(),
@@ -135,7 +135,7 @@ class Contrastive(Objective):
         return f"loss {summary['loss']:.4f}, recall {recall:.1%} in the batch ({chance:.1%} by chance)"
 
 
-def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
+def model_outputs(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
     """Returns the outputs of a model for a micro-batch, with the same random numbers each time."""
     inputs = dict(batch.inputs)
     rows = inputs.pop("row_index")

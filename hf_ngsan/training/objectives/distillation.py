@@ -6,11 +6,11 @@ import torch
 
 from ...data.collator import IGNORED_LABEL
 from ..task import Objective, Update
-from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
+from .policy import Policy, beam_search, encode_images, image_uniforms, labels_of, sampling_generate
 
 
 class OnPolicyDistillation(Objective):
-    """KL(teacher || captioner) of the next word, at each word of captions sampled from the captioner.
+    """Minimizes KL(teacher || captioner) of the next word, at each word of captions sampled from the captioner.
 
     Captions are sampled in evaluation mode; the loss is computed with dropout. Words that are never generated, such as
     the unknown word, are left out of both distributions. The teacher, a captioner or an ensemble, must have the same
@@ -32,8 +32,8 @@ class OnPolicyDistillation(Objective):
         keys = [(update.seed, update.step, row) for row in inputs["row_index"].tolist()]
         uniforms = image_uniforms(keys, self.samples_per_image, self.policy.max_new_tokens)
         states, mask = encode_images(model, visual)
-        draw = drawing(self.policy, uniforms.to(states.device))
-        samples = search(model, self.policy, states, mask, custom_generate=draw)
+        draw = sampling_generate(self.policy, uniforms.to(states.device))
+        samples = beam_search(model, self.policy, states, mask, custom_generate=draw)
         labels = labels_of(samples, self.policy.eos_token_id)
         visual["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels)
         teacher = self.teacher.to(labels.device).eval()

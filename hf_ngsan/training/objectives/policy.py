@@ -95,7 +95,7 @@ def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int)
     return torch.from_numpy(numpy.concatenate(draws))
 
 
-def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
+def sampling_generate(policy: Policy, uniforms: torch.Tensor) -> Callable:
     """Returns a `custom_generate` for `generate()` that samples captions `(B * k, T)` with numbers `(B * k, T)`."""
 
     def draw(
@@ -104,10 +104,10 @@ def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
         logits_processor: Any,
         stopping_criteria: Any,
         generation_config: Any,
-        **of_model: Any,
+        **model_inputs: Any,
     ) -> torch.Tensor:
         number = len(uniforms) // len(input_ids)
-        decoder = StepwiseDecoder(model, input_ids.repeat_interleave(number, dim=0), of_model)
+        decoder = StepwiseDecoder(model, input_ids.repeat_interleave(number, dim=0), model_inputs)
         ended = torch.zeros(len(uniforms), dtype=torch.bool, device=uniforms.device)
         for numbers in uniforms.unbind(-1):
             words = draw_words(policy, decoder.step().logits[:, -1], numbers)
@@ -120,7 +120,7 @@ def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
     return draw
 
 
-def search(
+def beam_search(
     model: Any,
     policy: Policy,
     states: torch.Tensor,

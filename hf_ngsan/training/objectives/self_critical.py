@@ -25,7 +25,7 @@ from ...data.collator import IGNORED_LABEL
 from ..batches import MicroBatch
 from ..config import SelfCriticalSettings
 from ..task import Objective, Update
-from .policy import Policy, drawing, encode_images, image_uniforms, labels_of, search
+from .policy import Policy, beam_search, encode_images, image_uniforms, labels_of, sampling_generate
 from .self_critical_rewards import CaptionRewards
 
 MAX_BAD_ENDINGS = 0.05  # share above which training warns; 1.4% of COCO's references end badly
@@ -33,7 +33,7 @@ COLLAPSE = 2.0  # nats per word that references may lose (7 times less likely) b
 
 
 class SelfCritical(Objective):
-    """REINFORCE with a baseline over k captions of each image.
+    """Trains a captioner with REINFORCE and a baseline, on k sampled captions of each image.
 
     Captions are sampled in evaluation mode and without a graph; their log-probabilities come from one teacher-forced
     pass. By default, this pass has no dropout either, so that the gradient is that of the sampled distribution. With
@@ -104,11 +104,11 @@ class SelfCritical(Objective):
         """Returns ids `(B * k, T)` of k captions per image, and `(B, T')` of the greedy captions if needed."""
         states, mask = encoded["encoder_outputs"].last_hidden_state, encoded["attention_mask"]
         if self.settings.decoding == "beam":
-            samples = search(model, self.policy, states, mask, num_beams=self.settings.samples_per_image)
+            samples = beam_search(model, self.policy, states, mask, num_beams=self.settings.samples_per_image)
         else:
-            draw = drawing(self.policy, self.uniforms(rows, update).to(states.device))
-            samples = search(model, self.policy, states, mask, custom_generate=draw)
-        greedy = search(model, self.policy, states, mask) if self.settings.baseline == "greedy" else None
+            draw = sampling_generate(self.policy, self.uniforms(rows, update).to(states.device))
+            samples = beam_search(model, self.policy, states, mask, custom_generate=draw)
+        greedy = beam_search(model, self.policy, states, mask) if self.settings.baseline == "greedy" else None
         return samples, greedy
 
     def uniforms(self, rows: torch.Tensor, update: Update) -> torch.Tensor:

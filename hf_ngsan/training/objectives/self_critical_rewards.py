@@ -29,7 +29,7 @@ class RewardError(ValueError):
 
 
 class CaptionRewards:
-    """The weighted sum of rewards of sampled captions (Rennie et al., *Self-critical Sequence Training*, CVPR 2017).
+    """Sums weighted rewards of sampled captions (Rennie et al., *Self-critical Sequence Training*, CVPR 2017).
 
     A caption ends with its first end token; later tokens do not count. In CIDEr-D and BLEU-4, the end token counts as a
     word, so that an unfinished caption loses the n-grams of a proper end. With `end_token=False`, it is left out of
@@ -85,7 +85,7 @@ class CaptionRewards:
         unknown = [*(weights.keys() - self.NAMES), *(functions.keys() & self.NAMES)]
         if unknown:
             raise RewardError(
-                f"Unknown reward {unknown[0]!r}; valid are {', '.join(self.NAMES)}, and functions of other names, "
+                f"Unknown reward {unknown[0]!r}; choose from {', '.join(self.NAMES)}, and functions of other names, "
                 "such as package.module:function."
             )
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}

@@ -37,7 +37,7 @@ class Distillation:
 
 
 class TeacherForcing(Objective):
-    """Cross-entropy over target tokens.
+    """Trains a captioner with the cross-entropy of target tokens.
 
     Args:
         label_smoothing: share of the target that is spread evenly over the vocabulary.

@@ -12,9 +12,9 @@ CORNERS = np.array([[0.0, 0.0, 1.0, 1.0], [0.25, 0.5, 0.75, 0.875]])
 
 def test_pixels_and_shares_become_shares():
     for boxes in (CORNERS, CORNERS * np.tile(SIZE, 2)):
-        found = contract_boxes(boxes, SIZE, "here")
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, CORNERS.astype(np.float32))
+        actual = contract_boxes(boxes, SIZE, "here")
+        assert actual.dtype == np.float32
+        np.testing.assert_array_equal(actual, CORNERS.astype(np.float32))
 
 
 def test_every_order_becomes_corners():

@@ -76,9 +76,9 @@ def test_cells_of_feature_maps_arrive_row_by_row(name, tmp_path):
     assert recognise(path).name == name
     rows = rows_of(path, tmp_path / "out")
     for image_id in SIZES:
-        whole = map_of(image_id) if name == "grid-pth" else map_of(image_id).astype(np.float16).astype(np.float32)
+        full = map_of(image_id) if name == "grid-pth" else map_of(image_id).astype(np.float16).astype(np.float32)
         for cell, (row, column) in enumerate(np.ndindex(GRID)):
-            np.testing.assert_array_equal(rows[image_id]["visual_features"][cell], whole[:, row, column])
+            np.testing.assert_array_equal(rows[image_id]["visual_features"][cell], full[:, row, column])
             box = [column / 2, row / 3, (column + 1) / 2, (row + 1) / 3]
             np.testing.assert_allclose(rows[image_id]["visual_boxes"][cell], box, atol=1e-6)
 

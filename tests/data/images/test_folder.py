@@ -74,8 +74,8 @@ def test_names_are_no_splits_without_metadata(tmp_path):
 def test_folders_directly_below_the_root_are_splits_with_everything_in_them(tmp_path):
     names = ["train/test.png", "train/validation/a.png", "Validation/train.png", "test/deep/down/val.png"]
     folder = write(tmp_path / "photos", *names)
-    for split, found in (("train", names[:2]), ("val", names[2:3]), ("test", names[3:])):
-        assert load_data(f"images:{folder}", split)["file_name"][:] == found, split
+    for split, actual in (("train", names[:2]), ("val", names[2:3]), ("test", names[3:])):
+        assert load_data(f"images:{folder}", split)["file_name"][:] == actual, split
     both = write(tmp_path / "both", "train/1.png", "val/2.png", "dev/3.png")
     assert load_data(f"images:{both}", "validation")["file_name"][:] == ["dev/3.png", "val/2.png"]
     write_image_folder(folder / "val", [{"file_name": "photo_1.png", "caption": "a dog"}], ".csv", range(1, 2))
@@ -210,5 +210,5 @@ def test_captions_of_other_tables_are_read_as_they_are(tmp_path, cache):
     lines = ["image,caption", *(f".photos/{number}.png,{text}" for number, text in enumerate(texts))]
     (tmp_path / "photos.csv").write_text("\n".join(lines))
     for keys in ("", ",streaming=true"):
-        found = load_data(f"images:{tmp_path},image=image{keys}", "train")
-        assert found["captions"][:] == [[text] for text in texts], keys
+        actual = load_data(f"images:{tmp_path},image=image{keys}", "train")
+        assert actual["captions"][:] == [[text] for text in texts], keys

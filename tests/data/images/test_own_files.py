@@ -88,11 +88,11 @@ def read_all(spec):
         listed = list_images(spec, split="train")
     except DataError:
         return False
-    found = []
+    actual = []
     for read in (lambda: rows[0]["image"], lambda: listed.read(0), lambda: list(rows)):
         with contextlib.suppress(DataError):
-            found.append(read())
-    return bool(found)
+            actual.append(read())
+    return bool(actual)
 
 
 def test_no_path_in_rows_leads_out_of_the_dataset(tmp_path, outside, monkeypatch):

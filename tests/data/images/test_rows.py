@@ -5,7 +5,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Image, Value
 
 from hf_ngsan.data import CaptionCollator, load_data
-from hf_ngsan.data.images.loading import load_images
+from hf_ngsan.data.images.loading import load_image_dataset
 from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     CAPTIONS,
@@ -121,9 +121,9 @@ def test_different_images_of_one_id_are_refused_and_equal_ones_are_one(tmp_path,
 
 def test_captions_without_a_word_and_images_without_captions_are_left_out(tmp_path):
     captions = [["a cat", " \n", None, "one cat"], [" "], None]
-    whole = table({"image": [0, 1, 2], "captions": captions})
+    full = table({"image": [0, 1, 2], "captions": captions})
     a_row_a_caption = table({"image": [0, 0, 1, 0], "caption": ["a cat", None, " ", "one cat"]})
-    for dataset, numbers in ((whole, "2 of 3"), (a_row_a_caption, "1 of 2")):
+    for dataset, numbers in ((full, "2 of 3"), (a_row_a_caption, "1 of 2")):
         file = write_parquet(dataset, tmp_path / f"{numbers}.parquet")
         with pytest.warns(UserWarning, match=numbers):
             rows = load_data(f"images:{file}", "train")
@@ -139,7 +139,7 @@ def test_columns_can_be_named(tmp_path):
     assert [index_of(row["image"]) for row in load_data(f"{spec},image=right", "train")] == [2, 1, 0]
     rows = load_data(f"{spec},captions=en,image=left", "train")
     check_rows(rows, captions=[["a cat"], ["a dog"], ["a cow"]])
-    both = load_images(str(tmp_path / "mine.parquet"), "train", image="left", captions="en+de, alt=1")
+    both = load_image_dataset(str(tmp_path / "mine.parquet"), "train", image="left", captions="en+de, alt=1")
     assert both["captions"][0] == ["a cat", "eine Katze"]
     file = write_parquet(table({"image": [0], "a+b": ["a cat"], "a": ["no"]}), tmp_path / "plus.parquet")
     assert load_data(f"images:{file},captions=a+b", "train")["captions"][:] == [["a cat"]]

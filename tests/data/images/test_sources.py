@@ -28,7 +28,7 @@ def test_a_changed_folder_is_read_again(tmp_path):
 
 
 def test_a_folder_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.data.images.sources.check_hub", None)
+    monkeypatch.setattr("hf_ngsan.data.images.sources.check_hub_dataset", None)
     assert len(load_data(f"images:{parquet_folder(tmp_path / 'mine')}", "train")) == 3
 
 

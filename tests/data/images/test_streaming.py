@@ -50,13 +50,13 @@ SOURCES = {
 @each_row("make", SOURCES.values())
 def test_rows_are_those_of_the_dataset(make, tmp_path):
     source = make(tmp_path / "data")
-    expected, found = (load_data(f"images:{source}{keys}", "train") for keys in ("", ",streaming=true"))
+    expected, actual = (load_data(f"images:{source}{keys}", "train") for keys in ("", ",streaming=true"))
     names = [name for name in expected.column_names if name != "file_name"]
-    assert set(names) <= set(found.column_names) and len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        assert one["captions"] == other["captions"]
-        assert one["image"].tobytes() == other["image"].tobytes()
-    assert found.select_columns(["captions"])[1]["captions"] == expected[1]["captions"]
+    assert set(names) <= set(actual.column_names) and len(actual) == len(expected)
+    for item, other in zip(actual, expected, strict=True):
+        assert item["captions"] == other["captions"]
+        assert item["image"].tobytes() == other["image"].tobytes()
+    assert actual.select_columns(["captions"])[1]["captions"] == expected[1]["captions"]
 
 
 @each_row("buffer", [4, 100])
@@ -108,5 +108,5 @@ def test_rows_are_shuffled_within_windows(window):
         orders.append(order.tolist())
         parts = [list(EpochSampler(NUMBER, 4, seed=1, epoch=epoch, window=window, num_processes=2, process_index=n))
                  for n in range(2)]  # fmt: skip
-        assert [one + other for one, other in zip(*parts, strict=True)] == list(sampler)
+        assert [item + other for item, other in zip(*parts, strict=True)] == list(sampler)
     assert (orders[0] != orders[1]) == (window > 1)

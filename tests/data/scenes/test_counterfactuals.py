@@ -32,10 +32,10 @@ def test_scores_of_an_oracle_and_of_one_that_never_changes_its_mind(rows):
     swaps = [swap for row in rows for swap in relation_swaps(row)]
     before = [swap.prompt.caption for swap in swaps]
     after = [f"{swap.prompt.text} {swap.answer} the blue square" for swap in swaps]
-    for found in score_swaps(swaps, before, after).values():
-        assert found["follow"] == found["changed"] == 1
-    for found in score_swaps(swaps, before, before).values():
-        assert found["follow"] == found["changed"] == 0
+    for actual in score_swaps(swaps, before, after).values():
+        assert actual["follow"] == actual["changed"] == 1
+    for actual in score_swaps(swaps, before, before).values():
+        assert actual["follow"] == actual["changed"] == 0
     same = score_swaps(swaps, after, after)
-    assert sum(found["swaps"] for found in same.values()) == len(swaps)
-    assert all((found["follow"], found["changed"]) == (1, 0) for found in same.values())
+    assert sum(actual["swaps"] for actual in same.values()) == len(swaps)
+    assert all((actual["follow"], actual["changed"]) == (1, 0) for actual in same.values())

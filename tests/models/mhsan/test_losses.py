@@ -32,10 +32,10 @@ def test_diversity_is_the_distance_of_heads_from_orthogonal_ones(squared):
     penalties = diversity_penalty(attention, squared)
     for row in range(2):
         total = 0.0
-        for one in range(3):
+        for entry in range(3):
             for other in range(3):
-                product = sum(attention[row, one, at] * attention[row, other, at] for at in range(5)).item()
-                total += (product - (one == other)) ** 2
+                product = sum(attention[row, entry, at] * attention[row, other, at] for at in range(5)).item()
+                total += (product - (entry == other)) ** 2
         assert penalties[row].item() == pytest.approx(total if squared else (total + 1e-10) ** 0.5, rel=1e-5)
     sharp = torch.eye(5)[None, :3]
     assert diversity_penalty(sharp, squared).item() == pytest.approx(0 if squared else 1e-5)

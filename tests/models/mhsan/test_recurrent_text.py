@@ -119,9 +119,9 @@ def test_outputs_and_gradients_are_those_of_the_equations(lengths, **settings):
     gradients = []
     for outputs, memory in (ours, expected):
         weights = torch.cos(torch.arange(outputs.numel(), dtype=torch.float64)).view_as(outputs)
-        wanted = [inputs, *sru.parameters()]
+        target = [inputs, *sru.parameters()]
         total = (outputs * weights).sum() + (memory**2).sum()
-        gradients.append(torch.autograd.grad(total, wanted))
+        gradients.append(torch.autograd.grad(total, target))
     torch.testing.assert_close(ours, expected)
     torch.testing.assert_close(*gradients)
 

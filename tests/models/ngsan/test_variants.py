@@ -55,8 +55,8 @@ def test_tying_shares_one_matrix_and_only_when_asked_for(tmp_path):
     for tied in (True, False):
         model = tiny_captioner(tie_word_embeddings=tied)
         model.save_pretrained(tmp_path / str(tied))
-        for one in (model, NGSANForConditionalGeneration.from_pretrained(tmp_path / str(tied))):
-            assert (one.lm_head.weight is one.get_input_embeddings().weight) is tied
+        for item in (model, NGSANForConditionalGeneration.from_pretrained(tmp_path / str(tied))):
+            assert (item.lm_head.weight is item.get_input_embeddings().weight) is tied
     assert count_parameters() - count_parameters(tie_word_embeddings=True) == 9491 * 512
 
 

@@ -74,11 +74,11 @@ def test_a_word_is_the_mean_of_its_pieces_also_after_loading(tmp_path):
 def test_labels_alone_are_read_behind_the_start():
     model, labels = tiny_language_model(), torch.tensor([[5, 6, 7, 2], [8, 2, -100, -100]])
     expected = model(torch.tensor([[1, 5, 6, 7], [1, 8, 2, 0]]), labels=labels)
-    found = model(labels=labels)
-    torch.testing.assert_close(found.loss, expected.loss)
+    actual = model(labels=labels)
+    torch.testing.assert_close(actual.loss, expected.loss)
     words = [model(torch.tensor([row])).logits[0].log_softmax(-1) for row in ([1, 5, 6, 7], [1, 8])]
     picked = [words[row][place, token] for row, place in (labels >= 0).nonzero() for token in [labels[row, place]]]
-    torch.testing.assert_close(found.loss, -torch.stack(picked).mean(), **CLOSE)
+    torch.testing.assert_close(actual.loss, -torch.stack(picked).mean(), **CLOSE)
 
 
 @torch.no_grad()

@@ -41,8 +41,8 @@ def test_geometric_weights_are_eq_1_to_6(offset, fusion, embedding):
     config = tiny_config(grid_size_offset=offset, geometry_fusion=fusion, geometry_embedding=embedding)
     geometry, grid = GridGeometry(config), cells(2, 3)
     assert torch.allclose(grid_boxes(2, 3), torch.tensor(grid))
-    found = geometry(grid_boxes(2, 3)[None], torch.zeros(1, 6, 32))[0]
-    found = found.exp() if fusion == "log" else found
+    actual = geometry(grid_boxes(2, 3)[None], torch.zeros(1, 6, 32))[0]
+    actual = actual.exp() if fusion == "log" else actual
     for i, first in enumerate(grid):
         for j, second in enumerate(grid):
             features = torch.tensor(relative(first, second, float(offset)))
@@ -51,7 +51,7 @@ def test_geometric_weights_are_eq_1_to_6(offset, fusion, embedding):
             else:
                 embedded = torch.cat([(100 * features).sin(), (100 * features).cos()])
             weights = linear(geometry.weights.content_proj, embedded).clamp(min=1e-6 if fusion == "log" else 0)
-            torch.testing.assert_close(found[:, i, j], weights, rtol=0, atol=1e-4)
+            torch.testing.assert_close(actual[:, i, j], weights, rtol=0, atol=1e-4)
 
 
 def adaptive_by_loops(module, query: torch.Tensor, tokens: torch.Tensor, signal: torch.Tensor):
@@ -138,7 +138,7 @@ def caption_by_loops(model, features: torch.Tensor, words: list[int]) -> torch.T
 def test_the_captioner_is_its_equations(implementation, scale):
     model, grids = tiny_captioner(attn_implementation=implementation, scale_embeddings=scale), random_grids(2)
     words = torch.tensor([[1, 5, 6, 7], [1, 8, 5, 11]])
-    found = model(**grids, decoder_input_ids=words).logits
+    actual = model(**grids, decoder_input_ids=words).logits
     for row in range(2):
         expected = caption_by_loops(model, grids["visual_features"][row], words[row].tolist())
-        torch.testing.assert_close(found[row], expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(actual[row], expected, rtol=1e-4, atol=1e-4)

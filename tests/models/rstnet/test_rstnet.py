@@ -94,9 +94,9 @@ def test_visualness_belongs_to_the_words_that_are_returned(options, release):
     options = {**options, "suppress_tokens": [0, 1]}  # which the release does not learn to omit here
     output = model.generate(**grids, **options, return_visualness=True, return_dict_in_generate=True)
     each = len(output.sequences) // 2
-    for row, (words, found) in enumerate(zip(spoken(output.sequences), output.visualness, strict=True)):
+    for row, (words, actual) in enumerate(zip(spoken(output.sequences), output.visualness, strict=True)):
         _, expected = step_by_step(model, grids["visual_features"][row // each], words[:-1])
-        assert found.tolist() == pytest.approx([0, *expected, *[0] * (len(found) - len(words))], abs=1e-5)
+        assert actual.tolist() == pytest.approx([0, *expected, *[0] * (len(actual) - len(words))], abs=1e-5)
     assert output.visualness[:, 1].std() > 1e-3, "otherwise the test would see little"
 
 
@@ -107,16 +107,16 @@ def test_beams_compete_as_released():
     output = model.generate(**grids, **beams, max_new_tokens=3, return_dict_in_generate=True, output_scores=True)
     finished_early = 0
     for row in range(3):
-        found = [(0.0, [1])]
+        actual = [(0.0, [1])]
         for _ in range(3):
-            candidates = [(score, words) for score, words in found if 2 in words]
-            for score, words in found:
+            candidates = [(score, words) for score, words in actual if 2 in words]
+            for score, words in actual:
                 if 2 not in words:
                     scores = step_by_step(model, grids["visual_features"][row], words)[0].log_softmax(-1).tolist()
                     candidates += [(score + own, [*words, word]) for word, own in enumerate(scores)]
-            found = sorted(candidates, reverse=True)[:4]
+            actual = sorted(candidates, reverse=True)[:4]
         own = slice(row * 4, row * 4 + 4)
-        assert spoken(output.sequences[own]) == [words for _, words in found]
-        assert output.sequences_scores[own].tolist() == pytest.approx([score for score, _ in found], abs=1e-4)
-        finished_early += sum(len(words) < 4 for _, words in found)
+        assert spoken(output.sequences[own]) == [words for _, words in actual]
+        assert output.sequences_scores[own].tolist() == pytest.approx([score for score, _ in actual], abs=1e-4)
+        finished_early += sum(len(words) < 4 for _, words in actual)
     assert finished_early, "otherwise the test would see little"

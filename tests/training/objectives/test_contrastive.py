@@ -111,7 +111,7 @@ DATA = {"spec": "scenes:size=41,validation=12,seed=4"}
 @pytest.mark.parametrize("loss", ["hardest", pytest.param("info_nce", marks=pytest.mark.slow)])
 def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss):
     """Dropout masks must not depend on how a batch is split either."""
-    found = []
+    actual = []
     for number, training in enumerate(
         [{"learning_rate": 0.0}, *({"gradient_accumulation_steps": n} for n in (1, 3, 8))]
     ):
@@ -122,11 +122,11 @@ def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss)
             train(tiny_training_config(folder, training={"epochs": 1, **training}, **sections)).history[-1]["step"] == 6
         )
         state = load_file(folder / "last" / "model.safetensors")
-        found.append(torch.cat([state[name].double().flatten() for name in sorted(state)]))
-    start, one, *others = found
+        actual.append(torch.cat([state[name].double().flatten() for name in sorted(state)]))
+    start, item, *others = actual
     for other in others:
-        torch.testing.assert_close(other, one, rtol=0, atol=1e-3)
-    assert float((one - start).abs().max()) > 0.02
+        torch.testing.assert_close(other, item, rtol=0, atol=1e-3)
+    assert float((item - start).abs().max()) > 0.02
 
 
 def test_a_short_last_batch_is_left_out_where_asked(tmp_path):
@@ -143,10 +143,10 @@ def drop(rows, shape, p=0.4, seed=3, step=5):
 
 
 def test_a_rows_mask_depends_on_update_row_and_call_and_not_on_the_rows_beside_it_or_on_padding():
-    whole = drop([4, 7, 9], (3, 6, 5))
-    assert torch.equal(drop([4, 7, 9], (3, 6, 5)), whole)
-    assert torch.equal(drop([9, 4], (2, 6, 5)), whole[[2, 0]])
-    assert torch.equal(drop([7], (1, 4, 5)), whole[1:2, :4])
+    full = drop([4, 7, 9], (3, 6, 5))
+    assert torch.equal(drop([4, 7, 9], (3, 6, 5)), full)
+    assert torch.equal(drop([9, 4], (2, 6, 5)), full[[2, 0]])
+    assert torch.equal(drop([7], (1, 4, 5)), full[1:2, :4])
     masks = [drop([4], (1, 64)), drop([5], (1, 64)), drop([4], (1, 64), step=6), drop([4], (1, 64), seed=4)]
     with RowDropout(torch.tensor([4]), 3, 5):
         first, second = (functional.dropout(torch.ones(2, 64), 0.4) for _ in range(2))
@@ -188,13 +188,13 @@ def test_attention_is_softmax_with_a_mask_of_its_own(options):
     masks = {None: None, "bool": allowed, "float": torch.randn(5, 5, generator=generator).double()}
     bias, attention = masks[options.pop("mask", None)], functional.scaled_dot_product_attention
     weights = attention(query, key, torch.eye(5).double().expand(2, heads, 5, 5), bias, **options)
-    found = []
+    actual = []
     for compute in (
         lambda: attention(query, key, value, bias, dropout_p=0.5, **options),
         lambda: functional.dropout(weights, 0.5) @ value.repeat_interleave(4 // heads, 1),
         lambda: attention(query, key, value, bias, **options),
     ):
         with RowDropout(torch.tensor([1, 2]), 0, 0):
-            found.append(compute())
-    torch.testing.assert_close(found[0], found[1])
-    torch.testing.assert_close(found[2], weights @ value.repeat_interleave(4 // heads, 1))
+            actual.append(compute())
+    torch.testing.assert_close(actual[0], actual[1])
+    torch.testing.assert_close(actual[2], weights @ value.repeat_interleave(4 // heads, 1))

@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from hf_ngsan.training.objectives.policy import Policy, draw_words, drawing, image_uniforms, labels_of, search
+from hf_ngsan.training.objectives.policy import (
+    Policy,
+    beam_search,
+    draw_words,
+    image_uniforms,
+    labels_of,
+    sampling_generate,
+)
 from tests.tables import each_row
 
 from .toy_policy import END, PAD, START, toy_captioner
@@ -35,8 +42,8 @@ def draw(model, images, rows, num_samples=3, **settings):
     policy = Policy.of(model, max_new_tokens=LONGEST, **settings)
     uniforms = image_uniforms([(0, row) for row in rows], num_samples, LONGEST)
     with torch.no_grad():
-        states, custom_generate = encode(model, images), drawing(policy, uniforms)
-        return search(model, policy, states, images["attention_mask"], custom_generate=custom_generate)
+        states, custom_generate = encode(model, images), sampling_generate(policy, uniforms)
+        return beam_search(model, policy, states, images["attention_mask"], custom_generate=custom_generate)
 
 
 def as_captions(samples):
@@ -92,7 +99,7 @@ def test_captions_of_an_image_depend_on_its_own_key_only(model, images):
 def test_beams_leave_the_encoder_states_as_they_were(model, images):
     policy, states = Policy.of(model, max_new_tokens=LONGEST), encode(model, images)
     before = states.clone()
-    beams = search(model, policy, states, images["attention_mask"], num_beams=3)
+    beams = beam_search(model, policy, states, images["attention_mask"], num_beams=3)
     assert len(beams) == 12
     assert states.shape == before.shape
     assert torch.equal(states, before)
