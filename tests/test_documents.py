@@ -12,7 +12,6 @@ from matplotlib.cbook import get_sample_data
 
 from hf_ngsan.cli import parse
 from hf_ngsan.io.packaged import find_config
-from hf_ngsan.tasks import load_training_config
 from tests.tables import each_row
 
 ROOT = Path(__file__).parents[1]
@@ -30,12 +29,6 @@ def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks of a page in one language."""
     text = page.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def configs_of(page: Path) -> dict[str, str]:
-    """The training configs that a page shows, by file name; the line before each begins with the name."""
-    text = page.read_text(encoding="utf-8")
-    return dict(re.findall(r"^`(\S+\.yaml)`.*\n\n```yaml\n((?s:.*?))^```$", text, flags=re.MULTILINE))
 
 
 def lines_of(page: Path) -> list[list[str]]:
@@ -97,17 +90,10 @@ def flat(answers: list) -> Iterator[str]:
 
 
 @each_row("page", [page for page in PAGES if commands_of(page) and page.name != "adding_data.md"])
-def test_the_commands_of_a_page_exist(page, monkeypatch, tmp_path):
-    monkeypatch.chdir(ROOT)
+def test_the_commands_of_a_page_exist(page):
     for command in commands_of(page):
         options = parse(command)
-        if hasattr(options, "config") and name_of(page) not in RUN_ELSEWHERE:
-            if options.config in configs_of(page):
-                file = tmp_path / options.config
-                file.write_text(configs_of(page)[options.config], encoding="utf-8")
-                assert load_training_config(file, options.overrides)
-            else:
-                assert find_config(options.config)
+        assert not hasattr(options, "config") or name_of(page) in RUN_ELSEWHERE or find_config(options.config)
 
 
 def test_readme_is_short_and_leads_to_every_page():
