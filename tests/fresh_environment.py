@@ -28,9 +28,9 @@ NEVER_HERE = ("dev",)
 def lower_bounds() -> list[str]:
     """Returns constraints that pin every requirement of pyproject.toml to the oldest version that it allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [one for name, one in project["optional-dependencies"].items() if name not in NEVER_HERE]
+    extras = [item for name, item in project["optional-dependencies"].items() if name not in NEVER_HERE]
     actual = [LOWER_BOUND.match(line) for lines in (project["dependencies"], *extras) for line in lines]
-    return sorted({f"{one[1]}=={one[2]}" for one in actual if one and one[1] != "torch"})
+    return sorted({f"{item[1]}=={item[2]}" for item in actual if item and item[1] != "torch"})
 
 
 def tested_torch() -> str:
@@ -41,14 +41,14 @@ def tested_torch() -> str:
 def versions(python: str | Path) -> dict[str, str]:
     """Returns the versions of all packages that are installed for an interpreter, by name."""
     listing = json.loads(subprocess.check_output([python, "-m", "pip", "list", "--format", "json"], text=True))
-    return {canonicalize_name(one["name"]): one["version"] for one in listing}
+    return {canonicalize_name(item["name"]): item["version"] for item in listing}
 
 
 def newest_versions(torch: str) -> dict[str, str]:
     """Returns the versions that pip would install today without constraints, by name."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
     report = json.loads(subprocess.check_output([*command, torch, f"{ROOT}[test]"], text=True))
-    actual = {one["metadata"]["name"]: one["metadata"]["version"] for one in report["install"]}
+    actual = {item["metadata"]["name"]: item["metadata"]["version"] for item in report["install"]}
     return {canonicalize_name(name): version for name, version in actual.items() if name != "hf-ngsan"}
 
 

@@ -56,11 +56,11 @@ def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable],
                     if number and tmp_path is not None:
                         make_equal(tmp_path, actual)
                     with ExitStack() as undone:
-                        given = {**fixtures, **row}
+                        inputs = {**fixtures, **row}
                         if "monkeypatch" in fixtures:
-                            given["monkeypatch"] = undone.enter_context(fixtures["monkeypatch"].context())
+                            inputs["monkeypatch"] = undone.enter_context(fixtures["monkeypatch"].context())
                         try:
-                            test(**given)
+                            test(**inputs)
                         except pytest.skip.Exception as reason:
                             skipped.append(reason)
                         except Exception as error:

@@ -65,8 +65,8 @@ def imported_modules(file: str) -> set[str]:
 
 def imported_layers(file: str) -> set[str]:
     """Layers of this package that a file imports; "" is the package itself."""
-    own = {name for name in imported_modules(file) if name.split(".")[0] == "hf_ngsan"}
-    return {name.split(".")[1] if "." in name else "" for name in own}
+    imported = {name for name in imported_modules(file) if name.split(".")[0] == "hf_ngsan"}
+    return {name.split(".")[1] if "." in name else "" for name in imported}
 
 
 @each_row("file", FILES)

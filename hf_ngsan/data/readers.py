@@ -162,7 +162,7 @@ def describe_readers(width: int = 100) -> str:
     """Returns usage, summary and keys of every reader, for the help text of a command."""
     blocks = []
     for reader in READERS.values():
-        keys = f"; keys: {', '.join(reader.keys)}" if reader.keys else ""
+        keys = f". Keys: {', '.join(reader.keys)}" if reader.keys else ""
         text = textwrap.fill(reader.summary.replace("`", "") + keys, width - 6, break_on_hyphens=False)
         blocks.append(f"  {reader.usage}\n{textwrap.indent(text, ' ' * 6)}")
     return "\n".join(blocks)
@@ -238,7 +238,8 @@ for built_in in (
         name="coco-layout",
         loader="hf_ngsan.data.published:load_coco_layout",
         source="DIR",
-        summary="`instances_SPLIT.json` and `captions_SPLIT.json`; the feature of a region is its one-hot category",
+        summary="boxes and captions of COCO, from `instances_SPLIT.json` and `captions_SPLIT.json`; the feature of a"
+        " region is its one-hot category",
         columns=(*REGIONS, "captions", *SIZED),
     ),
     Reader(
@@ -246,10 +247,11 @@ for built_in in (
         loader="hf_ngsan.data.images.loading:load_image_dataset",
         source="SOURCE",
         usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME][,links=true]",
-        summary="images with captions: a folder of Parquet files, WebDataset tar files, image files with"
-        " `metadata.csv`, `metadata.jsonl` or `photo.txt` next to `photo.jpg`, or written by `save_to_disk`; a"
-        " Parquet or tar file; a dataset on the Hub. With `streaming=true`, images are read in order and"
-        " shuffled in windows of `shuffle_buffer=1000`; `links=true` allows links out of the folder",
+        summary="images with captions. SOURCE is a Parquet file, a WebDataset tar file, a dataset on the Hub, or a"
+        " folder. The folder contains Parquet or tar files, a dataset written by `save_to_disk`, or image"
+        " files with their captions in `metadata.csv`, `metadata.jsonl` or `photo.txt` next to `photo.jpg`."
+        " `streaming=true` reads images in order and shuffles them in windows of `shuffle_buffer=1000`."
+        " `links=true` allows links out of the folder",
         columns=("image", "captions"),
         keys={"image": str, "captions": str, "config": str, "streaming": bool, "shuffle_buffer": int, "links": bool},
     ),
@@ -265,9 +267,9 @@ for built_in in (
         loader="hf_ngsan.data.relations:load_relations",
         source="DIR",
         usage="relations:DIR[,exchanged=true]",
-        summary="true statements about positions of detected objects, such as `the dog lies left of the ball`;"
-        " DIR has features of regions with `objects`, as for `features:`. `exchanged=true` adds"
-        " each photograph mirrored, with exchanged objects, and both",
+        summary="true statements about positions of detected objects, such as `the dog lies left of the ball`. DIR is"
+        " a folder as for `features:`, whose regions have `objects`. `exchanged=true` adds three changed"
+        " copies of each photograph: mirrored, with two objects exchanged, and with both changes",
         columns=(*REGIONS, "captions", "objects"),
         keys={"exchanged": bool},
         extra_scores="hf_ngsan.data.scenes.scoring:RELATION_SCORES",
@@ -277,7 +279,7 @@ for built_in in (
         loader="hf_ngsan.data.published:load_vatex",
         source="DIR",
         usage="vatex:DIR[,language=zh]",
-        summary="videos of VATEX: its JSON files of captions, English or Chinese, and features `VIDEO.npy` (1, T, D)",
+        summary="VATEX: its JSON files of English and Chinese captions, and features `VIDEO.npy` of shape (1, T, D)",
         columns=("visual_features", "captions", "file_name"),
         keys={"language": str},
     ),
@@ -286,8 +288,9 @@ for built_in in (
         loader="hf_ngsan.data.parallel_text:load_parallel",
         source="SOURCE",
         usage="parallel:SOURCE,source=LANGUAGE,target=LANGUAGE",
-        summary="sentences and translations: a folder of text files `SPLIT.LANGUAGE`, one sentence per line, or a"
-        " dataset, as for `images:`, with a column for each language or a column `translation` with both",
+        summary="sentences and their translations. SOURCE is a folder of text files `SPLIT.LANGUAGE` with one"
+        " sentence per line, or a dataset as for `images:`, with a column for each language or one column"
+        " `translation` with both",
         columns=("line", "source", "target"),
         keys={"source": str, "target": str},
     ),
@@ -305,8 +308,8 @@ for built_in in (
         name="nlvr",
         loader="hf_ngsan.data.question_answering:load_nlvr",
         source="DIR",
-        summary="NLVR's true or false statements about synthetic pictures; split `dev/5` is the part of"
-        " `dev` in directory 5, `dev-5` is the rest",
+        summary="NLVR: true or false statements about synthetic pictures. The split `dev/5` is directory 5 of `dev`;"
+        " `dev-5` is the rest",
         columns=("question", "answers", *REGIONS, "objects", "width", "height", "split"),
         keys={"positions": bool, "regions": bool, "images": bool},
     ),

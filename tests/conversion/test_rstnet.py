@@ -33,8 +33,8 @@ def released() -> dict[str, torch.Tensor]:
     model = RSTNetForConditionalGeneration(config)
     weights = {script.theirs(name): torch.randn_like(weight) for name, weight in model.state_dict().items()}
     for field in ("weight", "bias"):
-        for head, own in enumerate(weights.pop(f"encoder.WGs.{field}").split(1)):
-            weights[f"encoder.WGs.{head}.{field}"] = own
+        for head, head_weights in enumerate(weights.pop(f"encoder.WGs.{field}").split(1)):
+            weights[f"encoder.WGs.{head}.{field}"] = head_weights
     weights["decoder.running_seq"] = torch.zeros(1)
     weights["decoder.layers.0.self_att.running_keys"] = torch.zeros(0, 8)
     weights["decoder.language_model.language_model.embeddings.position_ids"] = torch.arange(16)[None]
@@ -88,8 +88,8 @@ def test_every_weight_arrives_where_it_belongs(released, files, tmp_path, capsys
         else:
             expected = released[theirs]
         assert torch.equal(weight, expected), name
-    own = RSTNetLanguageModel.from_pretrained("out/language_model")
-    for name, weight in own.state_dict().items():
+    converted_model = RSTNetLanguageModel.from_pretrained("out/language_model")
+    for name, weight in converted_model.state_dict().items():
         assert torch.equal(weight, 2 * released[script.LANGUAGE_MODEL + script.theirs_in_language_model(name)]), name
     lines = capsys.readouterr().out.splitlines()
     for name in released:

@@ -33,10 +33,10 @@ def test_small_graphs_compute_the_same(tmp_path):
     graph = helper.make_graph(nodes, "graph", pixels, features, tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.save(model, str(file))
-    given = random.standard_normal((1, 3, 9, 9)).astype(np.float32)
+    inputs = random.standard_normal((1, 3, 9, 9)).astype(np.float32)
 
     def run(**left_out):
-        return load_graph(file, weights=left_out)({"pixels": given})["features"]
+        return load_graph(file, weights=left_out)({"pixels": inputs})["features"]
 
     expected, size = run(), file.stat().st_size
     kernel, linear = weights["kernel"].astype(np.float16), weights["linear"].T.astype(np.float16, order="C")

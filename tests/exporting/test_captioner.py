@@ -113,12 +113,12 @@ def test_arrays_of_each_image_are_padded(tmp_path, monkeypatch):
         unhurried(tiny.tiny_captioner()), tiny.tiny_processor(), tmp_path / "exported", monkeypatch
     )
     inputs = tiny.random_images(LENGTHS)
-    given = {name: [row[name] for row in rows_of(inputs)] for name in ("visual_features", "visual_boxes")}
-    prepared = exported.prepare(**given)
+    arguments = {name: [row[name] for row in rows_of(inputs)] for name in ("visual_features", "visual_boxes")}
+    prepared = exported.prepare(**arguments)
     for name, array in arrays_of(inputs).items():
         np.testing.assert_array_equal(prepared[name], array)
     with pytest.raises(ValueError, match="visual_boxes"):
-        exported.caption(visual_features=given["visual_features"])
+        exported.caption(visual_features=arguments["visual_features"])
     with pytest.raises((ValueError, TypeError), match="visual_features"):  # ONNX Runtime's, or here PyTorch's
         exported.caption(PHOTOS)
 

@@ -70,12 +70,12 @@ def vision_of_boxes(**fields):
 def check_rows(photos, output, model, whole=True, names=NAMES):
     """Compares the rows of an extraction with a loop over photographs and boxes."""
     for image, row in enumerate(rows_of(output), 1):
-        own = sorted((box for box in BOXES if box[0] == image), key=lambda box: -box[3])
-        rest = whole or not own
-        assert row["objects"] == [names[NAMES.index(name)] for _, _, name, _ in own] + [""] * rest
-        assert row["object_scores"] == [score for *_, score in own] + [1.0] * rest
+        image_boxes = sorted((box for box in BOXES if box[0] == image), key=lambda box: -box[3])
+        rest = whole or not image_boxes
+        assert row["objects"] == [names[NAMES.index(name)] for _, _, name, _ in image_boxes] + [""] * rest
+        assert row["object_scores"] == [score for *_, score in image_boxes] + [1.0] * rest
         size = np.array([30 + image, 20 + image] * 2)
-        boxes = np.array([box for _, box, _, _ in own] + [size * [0, 0, 1, 1]] * rest) / size
+        boxes = np.array([box for _, box, _, _ in image_boxes] + [size * [0, 0, 1, 1]] * rest) / size
         np.testing.assert_allclose(row["visual_boxes"], boxes, atol=1e-5)
         pixels = tiny_processor()([load_image(photos / row["file_name"])], return_tensors="pt")["pixel_values"]
         feature_map = model.backbone(pixels).feature_maps[0][0].detach().numpy()
@@ -96,7 +96,10 @@ def test_regions_are_means_within_the_boxes_of_a_file(photos, tmp_path, kind):
 def test_a_detector_is_a_callable(photos, tmp_path, as_lists):
     def detector(pictures):
         actual = [[box for box in BOXES if box[0] == picture.width - 30] for picture in pictures]
-        triples = [(torch.tensor([b[1] for b in own]), [b[3] for b in own], [b[2] for b in own]) for own in actual]
+        triples = [
+            (torch.tensor([b[1] for b in image_boxes]), [b[3] for b in image_boxes], [b[2] for b in image_boxes])
+            for image_boxes in actual
+        ]
         return tuple(zip(*triples, strict=True)) if as_lists else triples
 
     model = vision_of_boxes(grid_size=[2, 2])
@@ -164,8 +167,8 @@ def test_a_captioner_of_boxes_captions_photographs_as_their_features(photos, tmp
     assert [line.split("\t")[1] for line in printed.splitlines()] == texts
     assert "boxes" in fails(capsys, *words)
     boxes = [[box for image, box, *_ in reversed(BOXES) if image == number] for number in (1, 2, 3)]  # best first
-    given = [{"image": str(path), "boxes": of_image} for path, of_image in zip(paths, boxes, strict=True)]
-    assert [answer[0]["generated_text"] for answer in pipeline(given, batch_size=3)] == texts
+    arguments = [{"image": str(path), "boxes": of_image} for path, of_image in zip(paths, boxes, strict=True)]
+    assert [answer[0]["generated_text"] for answer in pipeline(arguments, batch_size=3)] == texts
     inputs = pipeline.processor(images=[str(path) for path in paths], boxes=boxes)
     sequences = pipeline.model.generate(**inputs)
     assert [text.strip() for text in pipeline.processor.batch_decode(sequences, skip_special_tokens=True)] == texts

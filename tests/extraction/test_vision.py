@@ -155,11 +155,11 @@ def test_sizes_and_frames_are_set_where_they_apply(models, tmp_path):
 def test_the_pixels_of_a_detector_are_those_of_its_own_image_processor(tmp_path, kind, settings):
     YolosForObjectDetection(YolosConfig(**ONE_LAYER, **YOLOS)).save_pretrained(tmp_path)
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({**kind, **settings}))
-    own = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+    loaded_processor = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
     vision, processor = load_vision(tmp_path)
     for size in ((60, 41), (31, 70), (200, 200)):
         image = Image.linear_gradient("L").resize(size).convert("RGB")
-        expected = own(image, return_tensors="pt").pixel_values
+        expected = loaded_processor(image, return_tensors="pt").pixel_values
         for actual in (processor, new_image_processor(vision, None)):
             assert torch.equal(actual(image, return_tensors="pt").pixel_values, expected), size
     with pytest.raises(ValueError, match="16"):

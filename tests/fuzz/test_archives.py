@@ -95,10 +95,10 @@ def test_prepared_files_run_and_reach_nothing(tmp_path, monkeypatch):
             ["references", "--data", f"images:{path.parent}", "--split", "train", "--output", "new.json"],
             ["references", "--data", f"features:{path.parent}", "--output", "new.json"],
         ):
-            told = f"seed {seed}, file {number}: {command} on {path.name}"
+            output = f"seed {seed}, file {number}: {command} on {path.name}"
             try:
                 main([str(word) for word in command])
             except SystemExit as end:
-                assert end.code, told
-            assert not [*folder.rglob(RAN), *folder.rglob(ESCAPED)], f"{told} ran or wrote what it should not"
-            assert not any(file.exists() for file in outside), f"{told} wrote outside its folder"
+                assert end.code, output
+            assert not [*folder.rglob(RAN), *folder.rglob(ESCAPED)], f"{output} ran or wrote what it should not"
+            assert not any(file.exists() for file in outside), f"{output} wrote outside its folder"

@@ -163,8 +163,8 @@ def test_a_dual_encoder_of_another_package_is_registered(pictures, tmp_path, cap
     register_guest("strangers_clip", Shouting)
     model, processor = tiny("clip")
     parts = {"text_config": model.config.text_config, "vision_config": model.config.vision_config}
-    own = StrangersModel(StrangersConfig(**parts))
-    folder, index = save((own.eval(), processor), tmp_path / "strangers"), tmp_path / "photos.index"
+    stranger = StrangersModel(StrangersConfig(**parts))
+    folder, index = save((stranger.eval(), processor), tmp_path / "strangers"), tmp_path / "photos.index"
     assert main(["index", "--model", str(folder), "--images", str(pictures), "--output", str(index)]) == 0
     assert prints(capsys, "search", index, "a quiet ball") == prints(capsys, "search", index, "a red ball")
     assert float(prints(capsys, "search", index, "a red ball").split("\t")[0]) < 1

@@ -91,10 +91,10 @@ def begin_checkpoints(folder: Path) -> None:
 
 
 def read_checkpoints(folder: Path) -> list[dict[str, str]]:
-    found = Checkpoints(folder / "checkpoints").all()
-    for item in found:
+    actual = Checkpoints(folder / "checkpoints").all()
+    for item in actual:
         check_folder(item)
-    return [contents(item) for item in found[-2:]]
+    return [contents(item) for item in actual[-2:]]
 
 
 def index_photos(folder: Path) -> None:
@@ -183,15 +183,15 @@ def kill_at(name: str, place: Path, exchanges: bool, once: bool) -> tuple[int, l
         folder, work = begun(place / str(number))
         code = in_process(work, folder, fatal=number)
         try:
-            found = user.read(folder)
+            actual = user.read(folder)
         except Exception as error:
-            found = repr(error)
+            actual = repr(error)
         again = in_process(work, folder)
         left = [path.name for path in folder.rglob(".*") if path.name.startswith((".incomplete-", ".replaced-"))]
         left = [item for item in left if not item.endswith("-lock")]
-        if code != DIED or found not in (old, new) or again or user.read(folder) != new or left:
+        if code != DIED or actual not in (old, new) or again or user.read(folder) != new or left:
             log = folder.with_suffix(".log").read_text()[-500:]
-            problems.append(f"{number} ({operation}): {code}, {found}, {again}, {left}; {log}")
+            problems.append(f"{number} ({operation}): {code}, {actual}, {again}, {left}; {log}")
         shutil.rmtree(folder)
     return len(operations), problems
 

@@ -101,8 +101,8 @@ def test_one_image_needs_document_frequencies():
 def test_other_document_frequencies_change_cider_only():
     frequency = DocumentFrequency.from_captions([["a cat on a mat", "a cat"], ["two dogs"], ["a mat"], ["the sea"]])
     other = CaptionMetrics(frequency).compute(predictions=PREDICTIONS, references=REFERENCES)
-    own = CaptionMetrics().compute(predictions=PREDICTIONS, references=REFERENCES)
-    assert {name for name in own if own[name] != other[name]} == {"cider_d", "cider"}
+    metric_scores = CaptionMetrics().compute(predictions=PREDICTIONS, references=REFERENCES)
+    assert {name for name in metric_scores if metric_scores[name] != other[name]} == {"cider_d", "cider"}
     with pytest.raises(ValueError, match="token ids"):
         metric = CiderD(DocumentFrequency.from_captions([[[1, 2]], [[3]]]))
         metric.compute(predictions=PREDICTIONS, references=REFERENCES)
@@ -172,12 +172,12 @@ def test_reference_values(metric_reference, cider_benchmark, name):
     results = {row["image_id"]: row["caption"] for row in metric_reference.read(f"predictions_val_{name}")}
     train = DocumentFrequency.from_captions(metric_reference.captions("train").values())
     batch = {"predictions": [results[i] for i in references], "references": list(references.values())}
-    own = CaptionMetrics().compute(**batch, per_image=True)
+    metric_scores = CaptionMetrics().compute(**batch, per_image=True)
     other = CiderD(train).compute(**batch, per_image=True)
     names = {f"Bleu_{n}": f"bleu_{n}" for n in range(1, 5)}
     names |= {"ROUGE_L": "rouge_l", "CIDEr": "cider_d", "CIDErD_refs_df": "cider_d", "CIDErD_train_df": "cider_d"}
     for official, ours in names.items():
-        scores = other if official == "CIDErD_train_df" else own
+        scores = other if official == "CIDErD_train_df" else metric_scores
         assert scores[ours] == pytest.approx(expected["corpus"][official], abs=1e-9)
         values = [expected["per_image"][str(image)][official] for image in references]
         assert scores["per_image"][ours] == pytest.approx(values, abs=1e-9)

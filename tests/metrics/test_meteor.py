@@ -117,8 +117,8 @@ def test_values_are_those_of_the_evaluation(metric_reference):
 @pytest.mark.slow
 def test_edited_captions_against_the_program(java, metric_reference):
     benchmark = load_benchmark("meteor")
-    given = benchmark.edited_captions(str(metric_reference.captions_path("train")), 2000, 1, 8)
-    ours = Meteor(tokenizer=None).compute(predictions=given[0], references=given[1], per_image=True)
-    theirs = benchmark.official_scores(*given)
+    inputs = benchmark.edited_captions(str(metric_reference.captions_path("train")), 2000, 1, 8)
+    ours = Meteor(tokenizer=None).compute(predictions=inputs[0], references=inputs[1], per_image=True)
+    theirs = benchmark.official_scores(*inputs)
     assert ours["meteor"] == pytest.approx(theirs[0], abs=1e-9)
     assert ours["per_image"]["meteor"] == pytest.approx(theirs[1], abs=1e-9)

@@ -34,9 +34,9 @@ def test_many_images():
     generator = np.random.default_rng(0)
     similarity = generator.normal(size=(600, 1200)).astype(np.float32)  # more than 255 rows rank before some answer
     image_ranks, text_ranks = retrieval_ranks(similarity)
-    own = similarity[np.arange(1200) // 2, np.arange(1200)]
-    assert text_ranks.tolist() == (1 + (similarity > own).sum(0)).tolist()
-    assert image_ranks.tolist() == (1 + (similarity > own.reshape(600, 2).max(1, keepdims=True)).sum(1)).tolist()
+    matching = similarity[np.arange(1200) // 2, np.arange(1200)]
+    assert text_ranks.tolist() == (1 + (similarity > matching).sum(0)).tolist()
+    assert image_ranks.tolist() == (1 + (similarity > matching.reshape(600, 2).max(1, keepdims=True)).sum(1)).tolist()
     assert text_ranks.max() > 510
 
 

@@ -33,11 +33,11 @@ def attend(
     projected = linear(module.q_proj, query) if projected is None else projected
     outputs, maps = [], []
     for head in range(heads):
-        own = slice(head * size, (head + 1) * size)
-        scores = [(projected[own] @ linear(module.k_proj, key)[own]).item() / tau for key in keys]
+        part = slice(head * size, (head + 1) * size)
+        scores = [(projected[part] @ linear(module.k_proj, key)[part]).item() / tau for key in keys]
         weights = softmax(scores if bias is None else [score + b for score, b in zip(scores, bias[head], strict=True)])
         pairs = zip(weights, keys, strict=True)
-        outputs.append(sum(weight * linear(module.v_proj, key)[own] for weight, key in pairs))
+        outputs.append(sum(weight * linear(module.v_proj, key)[part] for weight, key in pairs))
         maps.append(weights)
     return linear(module.out_proj, torch.cat(outputs)), maps
 

@@ -106,15 +106,15 @@ def attention_by_loops(
     heads = states.shape[-1] // module.head_dim
     concatenated = torch.zeros_like(states)
     for image, head, i in itertools.product(range(states.shape[0]), range(heads), range(states.shape[1])):
-        own = slice(head * module.head_dim, (head + 1) * module.head_dim)
+        part = slice(head * module.head_dim, (head + 1) * module.head_dim)
         real = [j for j in range(states.shape[1]) if mask[image, j]]
         scores = [
-            (query[image, i, own] @ key[image, j, own] / math.sqrt(module.head_dim) + bias[image, head, i, j]).item()
+            (query[image, i, part] @ key[image, j, part] / math.sqrt(module.head_dim) + bias[image, head, i, j]).item()
             for j in real
         ]
         total = sum(math.exp(score) for score in scores)
         for j, score in zip(real, scores, strict=True):
-            concatenated[image, i, own] += math.exp(score) / total * value[image, j, own]
+            concatenated[image, i, part] += math.exp(score) / total * value[image, j, part]
     return concatenated @ module.out_proj.weight.T + module.out_proj.bias
 
 

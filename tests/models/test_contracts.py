@@ -121,7 +121,7 @@ def test_gradient_checkpointing_changes_no_gradient(name, variant, reentrant):
 )
 def test_forward_of_every_kind_of_layer_is_one_graph(name, variant, backend):
     model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
-    given = {**inputs, "decoder_input_ids": WORDS, "use_cache": False}
+    arguments = {**inputs, "decoder_input_ids": WORDS, "use_cache": False}
     graph = torch.compile(model, fullgraph=True, backend=backend)
     with torch.no_grad():
-        torch.testing.assert_close(graph(**given).logits, model(**given).logits, **CLOSE)
+        torch.testing.assert_close(graph(**arguments).logits, model(**arguments).logits, **CLOSE)

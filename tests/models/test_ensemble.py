@@ -35,8 +35,8 @@ def images():
 @torch.no_grad()
 def mean_log_probabilities(members, image, words: list[int]) -> torch.Tensor:
     """Log-probabilities of the word after these, `(vocab_size,)`."""
-    given = {**image, "decoder_input_ids": torch.tensor([words])}
-    return sum(member(**given).logits[0, -1].log_softmax(-1) for member in members) / len(members)
+    arguments = {**image, "decoder_input_ids": torch.tensor([words])}
+    return sum(member(**arguments).logits[0, -1].log_softmax(-1) for member in members) / len(members)
 
 
 def test_greedy_captions_are_those_of_the_mean(members, images):

@@ -106,8 +106,8 @@ def bias_by_loops(module: GeometricBias, states: torch.Tensor, geometry: torch.T
             result[image, head, i, j] = max(0.0, score.item())
         else:
             projection, region = (module.query_proj, i) if kind == "query" else (module.key_proj, j)
-            own = slice(head * channels, (head + 1) * channels)
-            projected = projection.weight[own] @ states[image, region] + projection.bias[own]
+            part = slice(head * channels, (head + 1) * channels)
+            projected = projection.weight[part] @ states[image, region] + projection.bias[part]
             result[image, head, i, j] = sum((projected[c] * pair[c]).item() for c in range(channels))
     return result
 

@@ -40,7 +40,7 @@ def labels_of_all_kinds() -> dict[str, dict[str, torch.Tensor]]:
 def test_a_start_token_in_front_and_the_side_of_the_padding_change_no_loss(name, variant):
     model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
     expected = model(**inputs, labels=LABELS).loss
-    for case, given in labels_of_all_kinds().items():
-        before = given["labels"].clone()
-        torch.testing.assert_close(model(**inputs, **given).loss, expected, **SAME, msg=case)
-        assert torch.equal(given["labels"], before), case
+    for case, arguments in labels_of_all_kinds().items():
+        before = arguments["labels"].clone()
+        torch.testing.assert_close(model(**inputs, **arguments).loss, expected, **SAME, msg=case)
+        assert torch.equal(arguments["labels"], before), case

@@ -25,9 +25,9 @@ def pixels() -> torch.Tensor:
 def test_a_name_gives_config_weights_and_tokens(pixels):
     vision = VisionModel(VisionConfig(pretrained=NAME)).eval()
     assert (vision.config.kind, vision.config.feature_size, vision.config.frozen) == ("grid", 320, True)
-    own = vision.backbone.state_dict()
+    backbone_weights = vision.backbone.state_dict()
     for name, weight in load_packaged_weights(NAME, vision.config.backbone_config).items():
-        assert torch.equal(own[name], weight)
+        assert torch.equal(backbone_weights[name], weight)
     assert vision(pixels).visual_features.shape == (1, 49, 320)
 
 

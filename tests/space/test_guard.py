@@ -270,7 +270,7 @@ def test_further_hosts_of_the_page(monkeypatch, tmp_path):
     page = make_page(Parts("tiny", CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())))
     monkeypatch.setattr(page, "launch", lambda **settings: asked.update(settings) or (None, "url", None))
     assert launch(page, "0.0.0.0", allowed_hosts=["photos.example"]) == "url"
-    [own, _] = asked["_app"].user_middleware
-    assert {"photos.example", "localhost"} <= own.cls(None, **own.kwargs).names
+    [middleware, _] = asked["_app"].user_middleware
+    assert {"photos.example", "localhost"} <= middleware.cls(None, **middleware.kwargs).names
     with pytest.raises(ValueError, match="host"):
         launch(page, allowed_hosts=["http://photos.example"])

@@ -181,8 +181,8 @@ def test_a_captioner_learns_from_teachers_on_images_without_captions(tmp_path, s
     first, *_, last = result.history
     assert {entry["stage"] for entry in result.history} == {"distill"} and first["step"] == 2
     assert last["loss"] < first["loss"] and 0 < last["teacher_agreement"] <= 1
-    own = train(distilling(tmp_path / "own", student, teachers, epochs=1))
-    assert own.history[0]["loss"] != first["loss"], "without distillation.images the training split is learnt on"
+    first_run = train(distilling(tmp_path / "own", student, teachers, epochs=1))
+    assert first_run.history[0]["loss"] != first["loss"], "without distillation.images the training split is learnt on"
 
 
 CAPTIONS = [

@@ -80,8 +80,8 @@ def test_a_clip_is_captioned_the_same_from_a_file_its_frames_and_in_a_padded_bat
         assert scores == pytest.approx([answer["score"] for answer in alone], abs=1e-5)
     frames = processor.read_clip(files[0])
     assert len(frames) == 4
-    given = [{"frames": frames}, {"video": files[0]}, {"frames": frames[:2]}]
-    answers = captioner(given, batch_size=3, max_new_tokens=8, return_scores=True, return_attention=True)
+    arguments = [{"frames": frames}, {"video": files[0]}, {"frames": frames[:2]}]
+    answers = captioner(arguments, batch_size=3, max_new_tokens=8, return_scores=True, return_attention=True)
     assert answers[0][0]["generated_text"] == answers[1][0]["generated_text"] == alone[0]["generated_text"]
     short = captioner({"frames": frames[:2]}, max_new_tokens=8, return_scores=True)[0]
     assert answers[2][0]["score"] == pytest.approx(short["score"], abs=1e-5)
@@ -96,9 +96,9 @@ def test_the_pipeline_of_a_checkpoint_takes_clips_and_the_features_of_their_fram
     file = str(clips / "train_station 0.mp4")
     with torch.inference_mode():
         [features] = model.base_model.vision(**processor.clips([file])).visual_features
-    given = [file, {"video": file}, {"video": {"bytes": None, "path": file}}, {"visual_features": features}]
+    arguments = [file, {"video": file}, {"video": {"bytes": None, "path": file}}, {"visual_features": features}]
     captioner = ImageToTextPipeline(model, processor=processor)
-    answers = [captioner(item, max_new_tokens=8, return_scores=True)[0] for item in given]
+    answers = [captioner(item, max_new_tokens=8, return_scores=True)[0] for item in arguments]
     assert len({answer["generated_text"] for answer in answers}) == 1
     assert [answer["score"] for answer in answers] == pytest.approx([answers[0]["score"]] * 4, abs=1e-5)
 

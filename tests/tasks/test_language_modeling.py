@@ -80,9 +80,9 @@ def test_a_captioner_takes_the_language_model_and_its_vocabulary(stage, trained,
     captioner, processor = load_captioner(tmp_path / "run")
     language_model, of_language_model = load_model(folder, "language_modeling")
     assert processor.tokenizer.get_vocab() == of_language_model.tokenizer.get_vocab()
-    own = captioner.model.decoder.language_model.state_dict()
+    loaded_weights = captioner.model.decoder.language_model.state_dict()
     for name, weight in language_model.state_dict().items():
-        assert torch.equal(own[name], weight), name
+        assert torch.equal(loaded_weights[name], weight), name
 
 
 @pytest.fixture

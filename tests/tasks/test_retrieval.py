@@ -67,10 +67,10 @@ def test_scores_are_those_of_single_rows(run):
         texts = torch.cat([model.get_text_features(**processor(text=caption)).pooler_output for caption in captions])
     np.testing.assert_allclose(pairs.images, images.numpy(), atol=1e-6)
     np.testing.assert_allclose(pairs.captions, texts.numpy(), atol=1e-6)
-    own = np.repeat(np.arange(len(rows)), [len(row["captions"]) for row in rows])
-    assert pairs.caption_images.tolist() == own.tolist()
+    image_of_text = np.repeat(np.arange(len(rows)), [len(row["captions"]) for row in rows])
+    assert pairs.caption_images.tolist() == image_of_text.tolist()
     scores = images.numpy() @ texts.numpy().T
-    actual = [own[np.argsort(-row, kind="stable")[0]] == image for image, row in enumerate(scores)]
+    actual = [image_of_text[np.argsort(-row, kind="stable")[0]] == image for image, row in enumerate(scores)]
     assert pairs.scores()["image_to_text_r1"] == pytest.approx(100 * np.mean(actual))
 
 

@@ -65,11 +65,11 @@ def test_weights_come_back_to_the_bit_even_after_an_error():
     assert "1.num_batches_tracked" not in average.tensors
     for parameter in model.parameters():
         nn.init.normal_(parameter)
-    own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    original = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(KeyError), average.applied():
         assert torch.equal(model[0].weight, average.tensors["0.weight"])
         raise KeyError
-    assert all(torch.equal(tensor, own[name]) for name, tensor in model.state_dict().items())
+    assert all(torch.equal(tensor, original[name]) for name, tensor in model.state_dict().items())
 
 
 def test_frozen_weights_have_no_average():

@@ -184,15 +184,15 @@ def test_files_of_the_cache_of_the_hub_are_links_to_its_blobs(tmp_path):
 def test_files_of_a_dataset_on_the_hub_are_there_or_in_the_caches(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
-    own, there = OwnFiles("user/photos"), "hf://datasets/user/photos@0f"
+    user_files, there = OwnFiles("user/photos"), "hf://datasets/user/photos@0f"
     for path in (f"{there}/a.jpg", f"zip://a.jpg::{there}/a.zip", f"{tmp_path}/cache/a.jpg", f"{tmp_path}/datasets/a"):
-        assert own.find(path, "row 0") == path
+        assert user_files.find(path, "row 0") == path
     for path in (
         *("hf://datasets/user/photos2@0f/a.jpg", "hf://datasets/user/a.jpg", f"{there}/../../b@0f/a.jpg", "/etc/hosts"),
         *(f"{there}/a.jpg::http://127.0.0.1/a.jpg", f"{tmp_path}/a.jpg", "http://127.0.0.1/a.jpg", "../a.jpg"),
     ):
         with pytest.raises(DataError, match="row 0"):
-            own.find(path, "row 0")
+            user_files.find(path, "row 0")
     card = DatasetInfo(id="user/photos", cardData={"configs": [{"config_name": "a", "data_files": "http://x/a.csv"}]})
     monkeypatch.setattr("hf_ngsan.data.images.sources.HfApi.dataset_info", lambda *_, **__: card)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)

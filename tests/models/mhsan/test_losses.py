@@ -17,10 +17,10 @@ def test_hardest_negatives_are_the_first_of_a_sorted_list(number):
     losses = pair_losses(similarities, is_own, hardest_negatives=number, margin=0.5)
     for text in range(8):
         image = text // 2
-        own = similarities[image, text].item()
+        positive = similarities[image, text].item()
         texts = sorted((similarities[image, other].item() for other in range(8) if other // 2 != image), reverse=True)
         images = sorted((similarities[other, text].item() for other in range(4) if other != image), reverse=True)
-        expected = sum(max(0, 0.5 - own + value) for value in [*texts[:number], *images[:number]])
+        expected = sum(max(0, 0.5 - positive + value) for value in [*texts[:number], *images[:number]])
         assert losses[text].item() == pytest.approx(expected)
     everything = pair_losses(similarities, is_own, loss="all", margin=0.5)
     assert torch.allclose(losses, everything) == (number == 9)

@@ -61,9 +61,9 @@ def adaptive_by_loops(module, query: torch.Tensor, tokens: torch.Tensor, signal:
     keys = [*(linear(module.k_proj, token) for token in tokens), linear(own_key, signal)]
     values = [*(linear(module.v_proj, token) for token in tokens), linear(own_value, signal)]
     for head in range(module.config.num_attention_heads):
-        own = slice(head * size, (head + 1) * size)
-        weights = softmax([(linear(module.q_proj, query)[own] @ key[own]).item() / math.sqrt(size) for key in keys])
-        outputs.append(sum(weight * value[own] for weight, value in zip(weights, values, strict=True)))
+        part = slice(head * size, (head + 1) * size)
+        weights = softmax([(linear(module.q_proj, query)[part] @ key[part]).item() / math.sqrt(size) for key in keys])
+        outputs.append(sum(weight * value[part] for weight, value in zip(weights, values, strict=True)))
         maps.append(weights)
     return linear(module.out_proj, torch.cat(outputs)), maps, 1 - sum(weights[-1] for weights in maps) / len(maps)
 

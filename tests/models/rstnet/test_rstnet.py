@@ -71,8 +71,8 @@ def step_by_step(model, features: torch.Tensor, words: list[int]) -> tuple[torch
     """Logits after the last word of a caption, and the visualness of each word from its adaptive attention."""
     cache, visualness = None, []
     for word in words:
-        given = {"visual_features": features[None], "decoder_input_ids": torch.tensor([[word]])}
-        outputs = model(**given, cache=cache, use_cache=True, output_attentions=True, attn_implementation="eager")
+        inputs = {"visual_features": features[None], "decoder_input_ids": torch.tensor([[word]])}
+        outputs = model(**inputs, cache=cache, use_cache=True, output_attentions=True, attn_implementation="eager")
         cache = outputs.cache
         visualness.append(1 - outputs.cross_attentions[-1][0, :, 0, -1].mean().item())
     return outputs.logits[0, -1], visualness
@@ -113,10 +113,10 @@ def test_beams_compete_as_released():
             for score, words in actual:
                 if 2 not in words:
                     scores = step_by_step(model, grids["visual_features"][row], words)[0].log_softmax(-1).tolist()
-                    candidates += [(score + own, [*words, word]) for word, own in enumerate(scores)]
+                    candidates += [(score + value, [*words, word]) for word, value in enumerate(scores)]
             actual = sorted(candidates, reverse=True)[:4]
-        own = slice(row * 4, row * 4 + 4)
-        assert spoken(output.sequences[own]) == [words for _, words in actual]
-        assert output.sequences_scores[own].tolist() == pytest.approx([score for score, _ in actual], abs=1e-4)
+        part = slice(row * 4, row * 4 + 4)
+        assert spoken(output.sequences[part]) == [words for _, words in actual]
+        assert output.sequences_scores[part].tolist() == pytest.approx([score for score, _ in actual], abs=1e-4)
         finished_early += sum(len(words) < 4 for _, words in actual)
     assert finished_early, "otherwise the test would see little"

@@ -24,15 +24,17 @@ def loss_by_loops(similarities, image_rows, text_rows, settings) -> list[float]:
     """The formulas of `pair_losses`, one pair and one negative at a time."""
     values, rows = [], image_rows.tolist()
     for text, row in enumerate(text_rows.tolist()):
-        own = float(similarities[rows.index(row), text])
+        positive = float(similarities[rows.index(row), text])
         over_texts = [float(similarities[rows.index(row), t]) for t in range(len(text_rows)) if text_rows[t] != row]
         over_images = [float(similarities[i, text]) for i in range(len(rows)) if rows[i] != row]
         if settings.loss == "info_nce":
-            sums = [sum(math.exp((x - own) / settings.temperature) for x in over) for over in (over_texts, over_images)]
+            sums = [
+                sum(math.exp((x - positive) / settings.temperature) for x in over) for over in (over_texts, over_images)
+            ]
             values.append(sum(math.log(1 + total) for total in sums) / 2)
             continue
         reduce = sum if settings.loss == "all" else max
-        excesses = [[max(settings.margin - own + x, 0.0) for x in over] for over in (over_texts, over_images)]
+        excesses = [[max(settings.margin - positive + x, 0.0) for x in over] for over in (over_texts, over_images)]
         values.append(sum(reduce([*others, 0.0]) for others in excesses))
     return values
 

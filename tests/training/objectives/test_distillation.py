@@ -50,7 +50,9 @@ def test_the_loss_is_the_divergence_from_the_teacher_after_every_drawn_word(batc
 
     visual = {name: batch[name] for name in ("visual_features", "visual_boxes", "attention_mask")}
     with torch.no_grad():
-        own, taught = (model(**visual, decoder_input_ids=words).logits.tolist() for model in (student, teacher))
+        student_logits, taught = (
+            model(**visual, decoder_input_ids=words).logits.tolist() for model in (student, teacher)
+        )
     expected, places = 0.0, 0
     for row in range(len(labels)):
         for place in range(labels.shape[1]):
@@ -59,7 +61,7 @@ def test_the_loss_is_the_divergence_from_the_teacher_after_every_drawn_word(batc
             places += 1
             p, q = (
                 [math.exp(logits[row][place][word] / temperature) for word in range(NUM_WORDS) if word not in (0, 1, 3)]
-                for logits in (taught, own)
+                for logits in (taught, student_logits)
             )
             divergence = sum(a / sum(p) * math.log(a / sum(p) / (b / sum(q))) for a, b in zip(p, q, strict=True))
             expected += temperature**2 * divergence

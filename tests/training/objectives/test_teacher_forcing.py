@@ -65,10 +65,10 @@ def test_the_loss_is_the_weighted_sum_over_target_words(smoothing, caption_weigh
     teacher = FixedLogits(taught)
     distillation = None if weight is None else Distillation(teacher, weight, temperature)
     model, objective = FixedLogits(logits), TeacherForcing(smoothing, distillation=distillation)
-    given = {"labels": labels, "visual_features": torch.ones(1)}
+    passed = {"labels": labels, "visual_features": torch.ones(1)}
     if caption_weights is not None:
-        given["caption_weights"] = torch.tensor(caption_weights)
-    inputs = objective.prepare_batch(model, given, Update(0, 0))
+        passed["caption_weights"] = torch.tensor(caption_weights)
+    inputs = objective.prepare_batch(model, passed, Update(0, 0))
     loss, statistics = objective.loss(model, inputs)
     expected = weights = 0.0
     for row, of_caption in enumerate(caption_weights or [1.0] * 3):
