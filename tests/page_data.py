@@ -125,8 +125,7 @@ def write_models(folder: Path) -> None:
     BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder / "bert-base-uncased")
     tokenizer.save_pretrained(folder / "bert-base-uncased")
     torch.save(vgg_state_dict(), folder / "vgg11.pth")
-    for name in ("captioner", "MODEL"):
-        save_model(pixel_captioner(), pixel_processor(), folder / "models" / name)
+    save_model(pixel_captioner(), pixel_processor(), folder / "models" / "captioner")
     save_model(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), folder / "dual_encoder")
     answering = mcan.tiny_model(vision_config=mcan.VISION, visual_feature_size=None)
     save_model(answering, mcan.tiny_processor(pixels=True), folder / "models" / "vqa")

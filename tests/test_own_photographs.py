@@ -41,7 +41,6 @@ def here(captioner, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     write_photos(tmp_path / "photos", 24)
-    photo((30, 30), seed=99).convert("RGB").save(tmp_path / "new_photo.jpg")
     shutil.copytree(captioner, tmp_path / "tiny")
     return tmp_path
 
@@ -49,9 +48,7 @@ def here(captioner, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog, monkeypatch):
     eager.use_eager_graphs(monkeypatch)
-    inspect, train, caption, before, after, *_ = commands_of(PAGE)
-    text = prints(capsys, *inspect)
-    assert "24 images" in text and "no problem" in text and "unnamed.jpg" in text
+    _, train, _, before, after, *_ = commands_of(PAGE)
     (here / "tiny" / "onnx").mkdir()
     (here / "tiny" / "confidence.json").touch()
     assert main([*train, *TINY, "model.init_from=tiny"]) == 0
@@ -59,7 +56,6 @@ def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog, monkeypa
     assert "runs/fine_tune/best/onnx: " in output.out and open_captioner("runs/fine_tune/best") is not None
     assert "2 photographs are too few" in output.err and "calibrate --model runs/fine_tune/best --data" in output.err
     assert "2 of 24 images" in caplog.text and "unknown" in caplog.text and "on 22 images" in caplog.text
-    assert prints(capsys, *caption).startswith("new_photo.jpg\t")
     _, validation = set_aside(load_data("images:photos", "train"), "photos")
     for command in (before, after):
         command = [word.replace("ngsan-photos", "tiny") for word in command]

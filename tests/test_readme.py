@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import chdir, redirect_stdout
+from contextlib import chdir, redirect_stdout, suppress
 from io import StringIO
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from hf_ngsan.cli import main, parse
+from hf_ngsan.data import load_data
 from hf_ngsan.reproduction import find_table, results
 from hf_ngsan.tasks import load_training_config
 from tests.commands.running import prints
@@ -31,29 +32,8 @@ from tests.page_data import write_inputs
 from tests.sharing.conftest import online  # noqa: F401
 from tests.test_documents import PAGES, ROOT, lines_of, name_of
 
-ELSEWHERE = ("docs/adding_a_model.md", "docs/adding_data.md")
-"""Pages whose commands tests/test_adding_a_model.py runs."""
 TABLES = yaml.safe_load((ROOT / "tests" / "pages" / "tables.yaml").read_text(encoding="utf-8"))
 SCENES = "size=24,validation=4,test=20"
-RUN = ("best/config.json", "best/*.safetensors", "last/config.json", "last/*.safetensors", "training_config.yaml")
-RUN += ("checkpoints/*", "tensorboard/*", "history.jsonl")
-"""Files of a run, as described in docs/training.md."""
-LINES = {
-    "answer": r"\S+\t[^\t]+\t[01]\.\d+",
-    "caption": r'\S+\t.*|\{"image": ".*", "caption": .*\}',
-    "score": r"\w+ +\d\.\d{4}|\d+ images.*",
-    "search": r"-?[01]\.\d+\t.*\.(jpg|png).*",
-    "translate": r".*",
-}
-"""A regular expression for every line that a command prints."""
-WITH_OPTIONS = {
-    "caption photo.jpg": r"\t\w+( \S+)*|\{",
-    "--scores": r"\t-\d\.\d+\t\d\.\d+(\tunlike the training images)?$",
-    "required_words=dog,grass": r"(?=.*\bdog\b)(?=.*\bgrass\b)",
-}
-"""What each line has too."""
-SCORES = ({"cider_d", "bleu_4"}, {"images", "captions"}, {"bleu", "signatures"}, {"questions"}, {"perplexity"})
-"""Scores that `evaluate` prints: of captions, retrieval, translations, answers and words."""
 
 
 def smaller(command: list[str]) -> list[str]:
@@ -70,9 +50,8 @@ def smaller(command: list[str]) -> list[str]:
     if command[0] == "reproduce":  # five rows of tiny models, one seed
         table = find_table(command[1], parse(command).table)
         rows = " ".join(f"{run.changes} {run.paper_changes}" for run in table.runs.values())
-        sizes = [
-            word for word in smaller(["train", "--config", f"{command[1]}/"])[3:] if word.split("=")[0] not in rows
-        ]
+        sizes = smaller(["train", "--config", f"{command[1]}/"])[3:]
+        sizes = [word for word in sizes if word.split("=")[0] not in rows]
         only = [] if "--only" in words else ["--only", *[*table.rows][:5]]
         words = [*words[:2], *sizes, *words[2:], *only, "--seeds", "1", "--processes", "1"]
     return words
@@ -87,7 +66,7 @@ def lines_run(page: Path) -> list[str]:
 
 def test_tables_name_lines_of_pages():
     lines = {shlex.join(line) for page in PAGES for line in lines_of(page)}
-    assert all(any(words in line for line in lines) for words in WITH_OPTIONS)
+    assert all(any(words in line for line in lines) for words in TABLES["lines_with"])
     for beginning in chain(*TABLES["not_run"].values()):
         assert any(line.startswith(beginning) for line in lines), beginning
     assert all(any(place in line for line in lines) for place in TABLES["places"])
@@ -102,28 +81,22 @@ def inputs(tmp_path_factory):
     return shutil.copytree(folder, folder.with_name("made"), symlinks=True).with_name("inputs")
 
 
-@pytest.fixture
-def page_folder(inputs, tmp_path, monkeypatch, small_meteor):
-    """The current folder, with the inputs of the pages."""
-    shutil.copytree(inputs, tmp_path / "page", symlinks=True, copy_function=os.link)
-    monkeypatch.chdir(tmp_path / "page")
-    monkeypatch.setattr(results, "run_process", run_here)
-    return tmp_path / "page"
-
-
 def run_here(planned, device, running, modules):
     """Runs the commands of a row of `reproduce` in this process."""
     planned.folder.parent.mkdir(parents=True, exist_ok=True)
     assert [main(list(command)) for command in planned.commands] == [0, 0]
 
 
-WITH_LINES = [page for page in PAGES if name_of(page) not in ELSEWHERE and lines_run(page)]
+WITH_LINES = [page for page in PAGES if name_of(page) not in TABLES["elsewhere"] and lines_run(page)]
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("page_folder")
+@pytest.mark.usefixtures("small_meteor")
 @pytest.mark.parametrize("page", WITH_LINES, ids=name_of)
-def test_commands_of_a_page_keep_their_promises(page, inputs, request, capsys, monkeypatch):
+def test_commands_of_a_page_keep_their_promises(page, inputs, tmp_path, request, capsys, monkeypatch):
+    shutil.copytree(inputs, tmp_path / "page", symlinks=True, copy_function=os.link)
+    monkeypatch.chdir(tmp_path / "page")
+    monkeypatch.setattr(results, "run_process", run_here)
     lines = lines_run(page)
     hub = request.getfixturevalue("online") if any(" push " in line for line in lines) else None
     servers = Servers()
@@ -176,35 +149,35 @@ def call_here(run: Path, *command: object) -> str:
 
 
 class Servers:
-    """The server of a page: at most one at a time."""
+    """The server and the page of the commands, at most one of each at a time."""
 
-    process = None
+    def __init__(self) -> None:
+        self.running: dict[str, tuple[subprocess.Popen, str]] = {}
 
     def start(self, words: list[str]) -> None:
-        self.stop()
+        self.stop(words[0])
         with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = str(free.getsockname()[1])
+            port = str(free.getsockname()[1])
         words = [word for word in words if word not in ("--port", "8000")]
-        program = [sys.executable, "-m", "hf_ngsan.cli", *smaller(words), "--port", self.port]
-        self.process = subprocess.Popen(program, stdout=subprocess.DEVNULL)
+        program = [sys.executable, "-m", "hf_ngsan.cli", *smaller(words), "--port", port]
+        process = subprocess.Popen(program, stdout=subprocess.DEVNULL)
+        self.running[words[0]] = process, port
         while True:
-            assert self.process.poll() is None, words
-            try:
-                with urlopen(f"http://127.0.0.1:{self.port}/{'health' * (words[0] == 'serve')}") as answer:
-                    assert answer.status == 200
+            assert process.poll() is None, words
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/{'health' * (words[0] == 'serve')}") as answer:
+                assert answer.status == 200
                 return
-            except OSError:
-                time.sleep(0.1)
+            time.sleep(0.1)
 
     def ask(self, words: list[str]) -> None:
-        words = ["curl", "--silent", *(word.replace("8000", self.port) for word in words)]
+        words = ["curl", "--silent", *(word.replace("8000", self.running["serve"][1]) for word in words)]
         assert json.loads(subprocess.check_output(words))["captions"]
 
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGINT)
-            assert self.process.wait(60) in (0, 130)
-            self.process = None
+    def stop(self, *names: str) -> None:
+        for name in {*names} & {*self.running} if names else [*self.running]:
+            process, _ = self.running.pop(name)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) in (0, 130)
 
 
 def outputs_of(command: list[str]) -> list[str]:
@@ -239,20 +212,25 @@ def keep(command: list[str], capsys: pytest.CaptureFixture) -> None:
     name = shlex.join(command)
     printed = prints(capsys, *smaller(command))
     lines = printed.splitlines()
-    if command[0] in LINES and "--output" not in command:
-        assert all(re.fullmatch(LINES[command[0]], line) for line in lines), (name, printed)
-        patterns = [pattern for words, pattern in WITH_OPTIONS.items() if words in name]
-        assert all(re.search(pattern, line) for line in lines for pattern in patterns), (name, printed)
+    if command[0] in TABLES["lines"] and "--output" not in command:
+        patterns = [pattern for words, pattern in TABLES["lines_with"].items() if words in name]
+        for pattern in (TABLES["lines"][command[0]], *patterns):
+            assert all(re.search(pattern, line) for line in lines), (name, printed)
         if command[0] != "search" and ("photo.jpg" in command or ("--limit" in command and "vatex" not in name)):
             number = re.search(r"(?:--limit |return_sequences=|--top-k )(\d+)", name)
             assert len({*lines}) == len(lines) == int(number[1] if number else 1), (name, printed)
     if command[0] == "evaluate":
-        assert any(scores <= json.loads(printed).keys() for scores in SCORES), (name, printed)
+        assert any({*scores} <= json.loads(printed).keys() for scores in TABLES["scores"]), (name, printed)
     places = outputs_of(command)
     patterns = [pattern for place in places for pattern in (place, f"{place}/*")]
     if command[0] == "train":
-        patterns = [f"{places[0]}/{pattern}" for pattern in RUN]
+        patterns = [f"{places[0]}/{pattern}" for pattern in TABLES["files_of_a_run"]]
+        history = Path(places[0], "history.jsonl").read_text()
+        assert "--stage auto" not in name or ('"xe"' in history and '"scst"' in history), history
     for pattern in patterns:
         files = [*Path().glob(str(pattern))]
         assert all(file.is_dir() or file.stat().st_size for file in files), (name, pattern)
         assert files or Path(pattern).parent.is_file(), (name, pattern)
+    if command[0] == "extract" and "--split" in command:
+        images, split = command[command.index("--images") + 1], command[command.index("--split") + 1]
+        assert len(load_data(f"features:{places[0]}", split)) == TABLES["numbers"][images.split("/")[-1]][split], name
