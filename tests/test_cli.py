@@ -1,6 +1,7 @@
 """The command line: help, misuse, modules of users, and exit codes."""
 
 import os
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -151,12 +152,11 @@ def test_ctrl_c_exits_quietly(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_reader_that_has_had_enough_ends_the_command(monkeypatch, capfd):
-    def write(options):
-        raise BrokenPipeError
-
-    monkeypatch.setattr("hf_ngsan.commands.datasets.run", write)
-    assert main(["datasets"]) == 0
+def test_a_reader_that_has_had_enough_ends_the_command():
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-m", "hf_ngsan.cli", "datasets"], **streams) as command:
+        command.stdout.close()
+        assert (command.stderr.read(), command.wait()) == (b"", 0)
 
 
 def test_modules_that_cannot_be_imported(project):

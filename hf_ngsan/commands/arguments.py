@@ -57,7 +57,7 @@ def key_and_value(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text[:50]!r} is not KEY=VALUE; put images and texts before the option")
-    if key == "required_words":  # "no" and "2" are words here
+    if key in ("required_words", "forbidden_words"):  # "no" and "2" are words here
         return key, yaml.load(value, yaml.BaseLoader) if value.startswith("[") else value.split(",")  # nosec B506
     try:
         return key, float(value) if re.fullmatch(r"[-+]?\d+(\.\d+)?e[-+]?\d+", value) else yaml.safe_load(value)

@@ -26,9 +26,10 @@ EPILOG = """examples:
   hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
   hf-ngsan caption photos --scores
 
---generate accepts the arguments of generate() in transformers, and the arguments of two other beam searches. With
+--generate accepts the arguments of generate() in transformers, and those of two other beam searches. With
 required_words, every caption contains these words (constrained beam search). With num_beam_groups, each group of beams
-is penalized by diversity_penalty for words of the earlier groups (diverse beam search)."""
+is penalized by diversity_penalty for words of the earlier groups (diverse beam search). With forbidden_words, no
+caption contains these words."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from .contract import check_dataset as check_dataset
 from .contract import check_row as check_row
 from .contract import clamp_boxes as clamp_boxes
 from .errors import DataError as DataError
+from .errors import MissingSplitError as MissingSplitError
 from .formats import FeatureFormat as FeatureFormat
 from .formats import register_format as register_format
 from .formats.layouts import FeatureSource as FeatureSource

@@ -17,6 +17,7 @@ from ..io.files import FileStamp, stamp_of_content
 from .annotations import listing
 from .coco_files import Record, checked_record, known_id, read_json, records_by_id, records_of
 from .errors import DataError, note_of_left_out
+from .images import OwnFiles
 from .images.sources import METADATA_READERS
 
 logger = logging.getLogger(__name__)
@@ -215,7 +216,8 @@ def rows_of_table(rows: Sequence[dict], path: Path) -> Iterator[Row]:
 
 
 def rows_of_yolo(folder: Path) -> Iterator[Row]:
-    lines_of = {file: file.read_text(encoding="utf-8").splitlines() for file in sorted(folder.rglob("*.txt"))}
+    files, paths = OwnFiles(folder), sorted(folder.rglob("*.txt"))
+    lines_of = {path: Path(files.find(str(path), "YOLO")).read_text(encoding="utf-8").splitlines() for path in paths}
     names = lines_of.pop(folder / "classes.txt", [])
     for file, lines in lines_of.items():
         for place, line in enumerate(lines, 1):

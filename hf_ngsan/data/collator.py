@@ -45,6 +45,8 @@ class CaptionCollator:
         model: Any = None,
         with_images: bool = True,
     ):
+        if any(limit is not None and limit < 1 for limit in (captions_per_image, max_caption_length)):
+            raise ValueError("captions_per_image and max_caption_length must be positive, or None.")
         self.processor, self.model = processor, model
         self.captions_per_image, self.max_caption_length = captions_per_image, max_caption_length
         self.augment, self.with_images = augment, with_images

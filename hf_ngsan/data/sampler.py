@@ -54,6 +54,9 @@ class EpochSampler:
         start_batch: int = 0,
         window: int | None = None,
     ):
+        if batch_size < 1 or start_batch < 0 or not 0 <= process_index < num_processes:
+            shown = f"batch_size={batch_size}, start_batch={start_batch}, process {process_index} of {num_processes}"
+            raise ValueError(f"These arguments do not describe a share of an epoch: {shown}.")
         self.num_rows, self.batch_size, self.seed = num_rows, batch_size, seed
         self.num_processes, self.process_index = num_processes, process_index
         self.shuffle, self.drop_last, self.window = shuffle, drop_last, window

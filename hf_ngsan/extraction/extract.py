@@ -124,6 +124,8 @@ def extract_features(
     lock = FolderLock(folder.path, ExtractionError(f"Another extraction is writing {folder.path}; wait for its end."))
     if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
         raise ExtractionError(f"{name}: boxes of a file or a detector need a vision encoder of kind boxes.")
+    if dtype not in ("float16", "float32"):
+        raise ExtractionError(f"Features cannot be stored as {dtype}; choose float16 or float32.")
     if change is not None and model.config.kind == "boxes":
         raise ExtractionError("Images with boxes cannot be changed: their boxes would not be changed.")
 

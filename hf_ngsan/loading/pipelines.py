@@ -42,7 +42,7 @@ class CaptioningPipeline(ItemPipeline):
             `"skip"` it and continue. An error of the iterator itself always ends the call: to skip damaged images of a
             streamed dataset, leave its images undecoded (`datasets.Image(decode=False)`).
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
-        required_words, num_beam_groups, ...: other beam searches (see [`~hf_ngsan.models.decoding`]).
+        required_words, forbidden_words, num_beam_groups, ...: other beam searches (see [`~hf_ngsan.models.decoding`]).
 
     Returns:
         For one input, a list of `{"generated_text": str}`, one for each returned sequence; for several inputs, a list

@@ -36,12 +36,15 @@ def compare(differences: np.ndarray, resamples: int = RESAMPLES, level: float = 
     twice the smaller share of resampled means on either side of 0, with the observed mean counted as one more resample.
 
     Args:
-        differences: `(images,)`, scores of one system minus those of the other; a ValueError for fewer than 20.
+        differences: `(images,)`, scores of one system minus those of the other; a ValueError for fewer than 20,
+            or for values that are not finite.
         resamples, level, seed: number and seed of the resamples, and level of the interval.
     """
     number = len(differences)
     if number < MIN_ITEMS:
         raise ValueError(f"A bootstrap over {number} images is not meaningful; give {MIN_ITEMS} or more.")
+    if not np.isfinite(differences).all():
+        raise ValueError("Some images have no score (it is NaN or infinite), so that the systems cannot be compared.")
     random = np.random.default_rng(seed)
     at_once = max(1, NUMBERS_AT_ONCE // number)
     sizes = [min(at_once, resamples - start) for start in range(0, resamples, at_once)]

@@ -260,7 +260,7 @@ class CaptionMetrics(CaptionMetric):
             raise ValueError("METEOR supports English only; leave it out.")
         self.parts = list(map(make_metric, metrics))
         for part in self.parts:
-            if isinstance(part, CiderD):
+            if isinstance(part, CiderD) and part.document_frequency is None:  # a registered metric may have its own
                 part.document_frequency = document_frequency
         self.citation = "\n".join(dict.fromkeys(part.citation for part in self.parts))
         super().__init__(**kwargs)
@@ -270,6 +270,8 @@ class CaptionMetrics(CaptionMetric):
         images: dict[str, np.ndarray] = {}
         for part in self.parts:
             part_totals, part_images = part.score_corpus(corpus)
+            if same := totals.keys() & part_totals.keys():
+                raise ValueError(f"Two metrics return a score with the name {min(same)}; rename one of them.")
             totals |= part_totals
             images |= part_images
         return totals, images

@@ -19,7 +19,7 @@ def retrieval_metrics(
     folds: int = 1,
     recall_at: Sequence[int] = RECALL_AT,
 ) -> dict[str, float]:
-    """Measures recall@K and median rank in both directions.
+    """Measures recall@K and median rank in both directions, as Karpathy and Fei-Fei (2015) report them.
 
     Image to text: a query image counts as found if any of its captions is among the first K. Text to image: every
     caption is a query with one right image.

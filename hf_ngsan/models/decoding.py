@@ -173,6 +173,8 @@ def diverse_beam_search(
     beams = generation_config.num_beams
     if num_beam_groups < 1 or beams % num_beam_groups:
         raise ValueError(f"num_beams is {beams}; it must be a multiple of num_beam_groups ({num_beam_groups}).")
+    if not 0 <= diversity_penalty < float("inf"):
+        raise ValueError(f"diversity_penalty is {diversity_penalty}; it must be 0 or more.")
     decoder = StepwiseDecoder(model, input_ids, model_kwargs)
     images, size = len(input_ids) // beams, beams // num_beam_groups
     returned = -(-generation_config.num_return_sequences // num_beam_groups)  # by each group
@@ -313,11 +315,14 @@ SEARCHES = {  # by the option of a pipeline that selects them
 def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
     """Returns arguments of `generate()` for the search that an option selects (see `SEARCHES`).
 
-    `required_words` are strings, or lists of alternative strings.
+    `required_words` are strings, or lists of alternative strings; `forbidden_words` are strings, for any search.
     """
+    options = dict(options)
+    if forbidden := options.pop("forbidden_words", None):
+        options["suppress_tokens"] = [id_of_word(word, processor) for word in forbidden]
     names = [name for name in SEARCHES if options.get(name) is not None]
     if not names or options.get("custom_generate") is not None:
-        return dict(options)
+        return options
     if len(names) > 1:
         raise ValueError(f"{names[0]} and {names[1]} select different searches; use one of them.")
     arguments = {**options, "custom_generate": SEARCHES[names[0]]}
@@ -331,5 +336,5 @@ def id_of_word(word: str, processor: Any) -> int:
     with TOKENIZING:
         ids = processor.tokenizer(word, add_special_tokens=False)["input_ids"]
     if len(ids) != 1 or ids[0] in processor.tokenizer.all_special_ids:
-        raise ValueError(f"The required word {word!r} is not a single word of the vocabulary; choose another.")
+        raise ValueError(f"The word {word!r} is not a single word of the vocabulary; choose another.")
     return ids[0]

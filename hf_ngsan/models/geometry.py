@@ -42,6 +42,8 @@ def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.
 
 def geometry_of_pairs(center: torch.Tensor, size: torch.Tensor, features: str = "unsigned") -> torch.Tensor:
     """Returns the relative geometry of boxes from their centres and sizes `(batch_size, num_regions, 2)`."""
+    if features not in ("unsigned", "signed"):
+        raise ValueError(f"The geometry features are {features!r}; they must be unsigned or signed.")
     offset = (center[:, None, :, :] - center[:, :, None, :]) / size[:, :, None, :]
     if features == "signed":
         position = torch.asinh(offset / (2 * SIGNED_RESOLUTION))

@@ -291,6 +291,8 @@ class MCANModel(MCANPreTrainedModel):
             attention_mask = (input_ids != self.config.pad_token_id).long()
         elif attention_mask is None:
             attention_mask = torch.ones(features.shape[0], words.shape[1], dtype=torch.long, device=features.device)
+        elif attention_mask.shape != words.shape[:2]:
+            raise ValueError(f"attention_mask is {(*attention_mask.shape,)} for questions {(*words.shape[:2],)}.")
         kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
         question = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
         words = question.last_hidden_state

@@ -87,8 +87,8 @@ class RSTNetEncoderLayer(TransformerLayer):
 class AdaptiveAttention(GridAttention):
     """Cross-attention with the language signal as an extra key and value of each query: eq. 17-20 of Zhang et al. 2021.
 
-    The weights have no dropout and do not depend on the attention implementation. In training, a share
-    `config.language_signal_dropout` of the words attends only to the visual tokens.
+    Scores are divided by sqrt(d), which eq. 18 omits. The weights have no dropout and do not depend on the attention
+    implementation. In training, a share `config.language_signal_dropout` of words attends only to visual tokens.
     """
 
     def __init__(self, config: RSTNetConfig, layer_idx: int):

@@ -237,6 +237,8 @@ def in_groups_of_one_size(
     encode: Callable, pixel_values: torch.Tensor, pixel_mask: torch.Tensor, boxes: torch.Tensor | None
 ) -> VisionOutput:
     """Calls `encode` once for each image size in a padded batch, without padding, and pads the tokens to a batch."""
+    if pixel_mask.shape != pixel_values[:, 0].shape:
+        raise ValueError(f"pixel_mask is {(*pixel_mask.shape,)}; it needs one value for each pixel of pixel_values.")
     pixel_mask = pixel_mask.bool()
     heights, widths = pixel_mask.amax(2).sum(1).tolist(), pixel_mask.amax(1).sum(1).tolist()
     sizes = list(zip(heights, widths, strict=True))

@@ -81,6 +81,8 @@ def change_boxes(boxes: np.ndarray, kind: str, region: int = 0, other: int = 1) 
         changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
     elif kind == "mirror":
         changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
+    elif kind != "swap":
+        raise ValueError(f"There is no change {kind!r}; choose move, scale, mirror or swap.")
     else:
         changed[[region, other]] = boxes[[other, region]]
     return changed

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import CaptionCollator, load_data
 from ..data.collator import IGNORED_LABEL
-from ..models.modeling_rstnet_language_model import shift_tokens_right
+from ..models.captioning import shift_tokens_right
 from ..registry import model_class
 from ..training.batches import map_sharded, take
 from ..training.objectives.teacher_forcing import TeacherForcing

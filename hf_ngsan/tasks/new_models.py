@@ -220,7 +220,7 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
     return vectors
 
 
-REQUIRED_WORDS = "required_words"  # an argument of `hf_ngsan.models.decoding`
+WORDS = {"required_words", "forbidden_words"}  # arguments of `hf_ngsan.models.decoding`
 CONTRASTIVE = "penalty_alpha"  # transformers would load its search as code from the Hub
 TEXTS = ("cache_implementation", "early_stopping", "stop_strings")  # arguments that may be text
 
@@ -228,7 +228,7 @@ TEXTS = ("cache_implementation", "early_stopping", "stop_strings")  # arguments 
 def generation_keys() -> set[str]:
     """Returns the arguments of `generate()` that change the texts but not the type of the output."""
     other = ("_", "output_", "return_", "transformers_version", CONTRASTIVE)
-    return {REQUIRED_WORDS, *(name for name in vars(GenerationConfig()) if not name.startswith(other))}
+    return WORDS | {*(name for name in vars(GenerationConfig()) if not name.startswith(other))}
 
 
 def checked_generation(arguments: Mapping[str, Any], defaults: Any, several: bool = False) -> dict[str, Any]:
@@ -248,9 +248,8 @@ def checked_generation(arguments: Mapping[str, Any], defaults: Any, several: boo
     if "diversity_penalty" in arguments and "num_beam_groups" not in arguments:
         raise ValueError("diversity_penalty has no effect without num_beam_groups; give both.")
     settings = {"num_beams": defaults.num_beams or 1, "do_sample": defaults.do_sample, **arguments}
-    settings.pop(REQUIRED_WORDS, None)
     try:
-        GenerationConfig(**settings).validate(strict=True)
+        GenerationConfig(**{name: settings[name] for name in settings.keys() - WORDS}).validate(strict=True)
     except ValueError as error:
         reasons = [line.removeprefix("- ") for line in str(error).splitlines() if line.startswith("- ")]
         raise ValueError(" ".join(reasons) or str(error)) from None

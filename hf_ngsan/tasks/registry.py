@@ -71,6 +71,7 @@ def load_training_config(path: str | os.PathLike, overrides: Iterable[str] = ())
 
 def train(config: TrainingConfig, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
     """Trains the model that a training config describes; see [`~hf_ngsan.training.run.run_task`]."""
+    config = type(config).from_dict(config.to_dict())  # checks a config that was made in Python, like one of a file
     return run_task(task_class_of(config.model)(config), resume=resume, overwrite=overwrite)
 
 

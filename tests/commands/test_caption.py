@@ -162,6 +162,8 @@ def test_searches(capsys, captioner, photographs, tmp_path):
     assert {"ring", "two"} <= set(caption.split())
     words = ["--generate", "required_words=[ring, [two, a]]", "num_beams=3"]
     assert {"ring"} <= set(captions(capsys, *first, *words)[0][1].split())
+    [[_, other]] = captions(capsys, *first, "--generate", f"forbidden_words={caption.split()[0]}")
+    assert caption.split()[0] not in other.split()
     command = ["caption", *map(str, first), str(tmp_path / "broken.png"), "--num-beams", "2", *groups_of(2)]
     (tmp_path / "broken.png").write_bytes(b"no image")
     assert main([*command, "--skip-errors"]) == 0

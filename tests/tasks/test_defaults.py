@@ -41,3 +41,8 @@ def test_models(model_type):
 def test_functions(function):
     parameters, expected = inspect.signature(resolve_name(function)).parameters, TABLE["functions"][function]
     assert {name: listed(parameters[name].default) for name in expected} == expected
+
+
+@each_row("name", TABLE["constants"])
+def test_constants(name):
+    assert resolve_name(name) == TABLE["constants"][name]
