@@ -52,15 +52,15 @@ def fits_half(values: np.ndarray) -> bool:
 
 def unfolded(name: str, values: np.ndarray, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns the model's weight and the factors of channels whose product is a folded weight, if there are any."""
-    own = next((own for key, own in weights.items() if name.endswith(f".{key}")), None)
-    if own is None or own.shape != values.shape:
+    weight = next((weight for key, weight in weights.items() if name.endswith(f".{key}")), None)
+    if weight is None or weight.shape != values.shape:
         return None
     axes = tuple(range(1, values.ndim))
-    squares = (own.astype(np.float64) ** 2).sum(axes, keepdims=True)
-    products = (own.astype(np.float64) * values).sum(axes, keepdims=True)
+    squares = (weight.astype(np.float64) ** 2).sum(axes, keepdims=True)
+    products = (weight.astype(np.float64) * values).sum(axes, keepdims=True)
     factors = (products / np.where(squares == 0, 1, squares)).astype(np.float32)
-    is_same = np.abs(own * factors - values).max() <= FOLDING_ERROR * np.abs(values).max()
-    return (own, factors) if is_same else None
+    is_same = np.abs(weight * factors - values).max() <= FOLDING_ERROR * np.abs(values).max()
+    return (weight, factors) if is_same else None
 
 
 def leave_weights_out(
@@ -76,13 +76,13 @@ def leave_weights_out(
         name, values, factors = tensor.name, numpy_helper.to_array(tensor), None
         if values.dtype != np.float32 or values.size < MIN_SIZE:
             continue
-        found = find_bytes(values, contents)
-        if found is None and (folded := unfolded(name, values, weights)) is not None:
+        place = find_bytes(values, contents)
+        if place is None and (folded := unfolded(name, values, weights)) is not None:
             values, factors = folded
-            found = find_bytes(values, contents)
-        if found is None:
+            place = find_bytes(values, contents)
+        if place is None:
             continue
-        file, stored, offset, order = found
+        file, stored, offset, order = place
         steps: list[tuple[str, list[str], dict[str, Any]]] = []
         if stored.dtype == np.float16:
             steps.append(("Cast", [], {"to": onnx.TensorProto.FLOAT}))
@@ -92,8 +92,8 @@ def leave_weights_out(
             graph.graph.initializer.append(numpy_helper.from_array(factors, f"{name}_factors"))
             steps.append(("Mul", [f"{name}_factors"], {}))
         states = [f"{name}_{number}" for number in range(len(steps))] + [name]
-        for given, result, (operation, others, settings) in zip(states, states[1:], steps, strict=False):
-            nodes.append(helper.make_node(operation, [given, *others], [result], **settings))
+        for state, result, (operation, others, settings) in zip(states, states[1:], steps, strict=False):
+            nodes.append(helper.make_node(operation, [state, *others], [result], **settings))
         graph.graph.initializer.remove(tensor)
         kind = helper.np_dtype_to_tensor_dtype(stored.dtype)
         if path.name == TEXT:

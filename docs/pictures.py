@@ -107,10 +107,10 @@ def rendered(figure: Figure) -> Image.Image:
 
 def photograph(name: str) -> Path:
     """Returns the file of a photograph of the demo, copied into the folder of the runs."""
-    found = {file.stem: file for file in copy_photographs(RUNS / "photographs")}
-    if name not in found:
+    photographs = {file.stem: file for file in copy_photographs(RUNS / "photographs")}
+    if name not in photographs:
         raise FileNotFoundError(f"{name}.jpg comes with gradio or matplotlib; install the extras demo and plots.")
-    return found[name]
+    return photographs[name]
 
 
 def trained(config: str, *changes: str) -> Path:
@@ -132,21 +132,21 @@ def scene_comparison() -> Figure:
     row, swap = scene_to_change(rows)
     figure = new_figure(8.4, 4.6)
     panels = figure.subplots(2, 2, height_ratios=[3, 1.25])
-    for scene, title, (drawing, said) in zip(
+    for scene, title, (drawing, table) in zip(
         (row, {**row, "visual_boxes": swap.boxes}), ("a scene", "two objects exchanged"), panels.T, strict=True
     ):
         show_image(drawing, draw_scene(scene, 480))
         drawing.set_title(title, fontsize=11, color=INK)
-        said.set_axis_off()
-        sentences = [one for one in describe(captioners, scene).sentences if prompt_group(one) == DIRECTIONAL]
+        table.set_axis_off()
+        sentences = [line for line in describe(captioners, scene).sentences if prompt_group(line) == DIRECTIONAL]
         for column, sentence in enumerate(sentences):
             left, words = 0.34 + 0.36 * column, "\n".join(sentence.beginning.rsplit(" ", 1)) + " …"
-            said.text(left, 0.78, words, fontsize=9, color=QUIET, transform=said.transAxes)
+            table.text(left, 0.78, words, fontsize=9, color=QUIET, transform=table.transAxes)
             for line, (name, answer) in enumerate(sentence.answers.items()):
                 height = 0.45 - 0.27 * line
-                said.text(-0.01, height, name, fontsize=9.5, color=INK, transform=said.transAxes)
+                table.text(-0.01, height, name, fontsize=9.5, color=INK, transform=table.transAxes)
                 mark, colour = ("✓", RIGHT) if answer.is_true else ("✗", WRONG)
-                said.text(left, height, f"{mark} {answer.text}", fontsize=9.5, color=colour, transform=said.transAxes)
+                table.text(left, height, f"{mark} {answer.text}", fontsize=9.5, color=colour, transform=table.transAxes)
     return figure
 
 
@@ -225,11 +225,11 @@ def served_page() -> Iterator[str]:
     """Starts `hf-ngsan app` and gives its URL; ends it afterwards."""
     command = [sys.executable, "-m", "hf_ngsan.cli", "app"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        found = re.search(r"http://\S+", process.stdout.readline() if process.stdout else "")
+        match = re.search(r"http://\S+", process.stdout.readline() if process.stdout else "")
         try:
-            if found is None:
+            if match is None:
                 raise RuntimeError("hf-ngsan app has not started; run it alone to see why.")
-            yield found[0]
+            yield match[0]
         finally:
             process.send_signal(signal.SIGINT)
 
@@ -261,8 +261,8 @@ def shown(browser: Any, selector: str, displayed: bool = True) -> Any:
     from selenium.webdriver.support.ui import WebDriverWait
 
     def first(_: Any) -> Any:
-        found = browser.find_elements("css selector", selector)
-        return next((element for element in found if element.is_displayed() or not displayed), None)
+        elements = browser.find_elements("css selector", selector)
+        return next((element for element in elements if element.is_displayed() or not displayed), None)
 
     return WebDriverWait(browser, 180).until(first)
 
@@ -278,7 +278,7 @@ def package_map() -> Figure:
     places: dict[str, tuple[float, int]] = {}
     for height, row in enumerate(rows):
         middles = {name: float(np.mean([places[other][0] for other in imports[name]] or [0])) for name in row}
-        for number, name in enumerate(sorted(row, key=lambda one: (middles[one], one))):
+        for number, name in enumerate(sorted(row, key=lambda key: (middles[key], key))):
             places[name] = (number - (len(row) - 1) / 2, height)
     figure = new_figure(8.4, 0.62 * len(rows) + 0.2)
     axes = figure.subplots()
@@ -311,23 +311,23 @@ def everything_below(name: str, imports: dict[str, set[str]]) -> set[str]:
 def imports_of_packages() -> dict[str, set[str]]:
     """Returns the folders and top files of the package, each with those that it imports, read from the code."""
     root = Path(hf_ngsan.__file__).parent
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for file in sorted(root.rglob("*.py")):
         inside = file.relative_to(root)
         name = inside.with_suffix("").parts[0]
         if name == "__init__":
             continue
-        own = found.setdefault(name, set())
+        packages = imports.setdefault(name, set())
         tree = ast.parse(file.read_text(encoding="utf-8"))
         for_types = {inner for node in ast.walk(tree) if isinstance(node, ast.If) for inner in typing_only(node)}
         for node in {*ast.walk(tree)} - for_types:
             if isinstance(node, ast.ImportFrom) and node.level == len(inside.parts):
-                own |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
-    return {name: {other for other in below if other in found and other != name} for name, below in found.items()}
+                packages |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
+    return {name: {other for other in below if other in imports and other != name} for name, below in imports.items()}
 
 
 def typing_only(node: ast.If) -> Iterator[ast.AST]:
-    """The statements of `if TYPE_CHECKING`, which are no imports at run time."""
+    """The statements of `if TYPE_CHECKING`, which do not run."""
     if ast.unparse(node.test) == "TYPE_CHECKING":
         for statement in node.body:
             yield from ast.walk(statement)

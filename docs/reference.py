@@ -76,8 +76,8 @@ def api_page(package: str, title: str) -> str:
 def public_names(package: str) -> list[str]:
     """Returns the names that a package declares, or the classes and functions in it."""
     module = import_module(package)
-    own = [name for name, value in vars(module).items() if getattr(value, "__module__", "").startswith(package)]
-    return getattr(module, "__all__", sorted(name for name in own if not name.startswith("_")))
+    defined = [name for name, value in vars(module).items() if getattr(value, "__module__", "").startswith(package)]
+    return getattr(module, "__all__", sorted(name for name in defined if not name.startswith("_")))
 
 
 def commands_page() -> str:
@@ -128,17 +128,17 @@ def help_of(command: str) -> str:
 def as_restructured_text(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Turns the Markdown of a docstring, in place, into what Sphinx reads: code, and names of other objects."""
     parts = re.split(r"^( *)```(\w*)\n(.*?)^ *```$", "\n".join(lines), flags=re.MULTILINE | re.DOTALL)
-    found = [in_literals(parts[0])]
+    page = [in_literals(parts[0])]
     for indent, language, code, text in zip(*(parts[place::4] for place in (1, 2, 3, 4)), strict=True):
-        found += [f"{indent}.. code-block:: {language or 'text'}", "", textwrap.indent(code, "    "), in_literals(text)]
-    lines[:] = "\n".join(found).split("\n")
+        page += [f"{indent}.. code-block:: {language or 'text'}", "", textwrap.indent(code, "    "), in_literals(text)]
+    lines[:] = "\n".join(page).split("\n")
 
 
 def in_literals(text: str) -> str:
     """Returns Markdown without code blocks with its code as literals of reStructuredText."""
     text = re.sub(r"\[`~?([^`]*)`\](?!\()", lambda match: f"`{match[1].split('.')[-1]}`", text)
     text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", text)
-    return re.sub(r"\\ (?!\w)", "", text)  # a literal must end before what is no letter
+    return re.sub(r"\\ (?!\w)", "", text)  # a literal must end before a character that is not a letter
 
 
 def copy_repository_pages(folder: Path) -> None:

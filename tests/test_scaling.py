@@ -1,18 +1,16 @@
 """Models as callables over batches of columns, without Ray and with datasets."""
 
-import io
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from datasets import Dataset, concatenate_datasets
-from PIL import Image
 
 from hf_ngsan.data import load_data
 from hf_ngsan.guests.dual_encoders import dual_encoder_of
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.scaling import Captioner, Embedder, ImageEncoder
 from hf_ngsan.tasks.retrieval_search import embed_pixels
+from tests.data.images.photos import encoded
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
@@ -21,15 +19,9 @@ BROKEN = 2
 READ = [place for place in range(len(PHOTOS)) if place != BROKEN]
 
 
-def content_of(image: Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
-
-
 @pytest.fixture
 def batch():
-    contents = [content_of(photo) for photo in PHOTOS]
+    contents = [encoded(photo) for photo in PHOTOS]
     contents[BROKEN] = b"no image"
     return {"bytes": np.array(contents, dtype=object), "path": np.array([f"{n}.png" for n in range(len(PHOTOS))])}
 

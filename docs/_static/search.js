@@ -1,6 +1,6 @@
-// The search of the site takes questions. Sphinx wants all words of a query on one page and orders pages by their best
-// word; here each page counts for the share of the query that it has, rare words more, and for its heading that is most
-// like the query, to which the result leads.
+// The search of the site accepts questions. Sphinx needs all words of a query on one page and orders pages by their
+// best word. Here, the score of a page is the fraction of the words of the query that it contains (rare words have more
+// weight), plus the score of its most similar heading. The result links to this heading.
 
 (() => {
   const OF_HEADING = 2; // a heading that is the query counts as much as twice all of its words in the text
@@ -12,8 +12,8 @@
   function performTermsSearch(searchTerms, excludedTerms) {
     const { terms, titleterms, alltitles, docnames, filenames, titles } = Search._index;
     const stemmer = new Stemmer();
-    const own = (table, word) => (Object.hasOwn(table, word) ? asList(table[word]) : []);
-    const pagesWith = (word) => new Set([...own(terms, word), ...own(titleterms, word)]);
+    const pagesIn = (table, word) => (Object.hasOwn(table, word) ? asList(table[word]) : []);
+    const pagesWith = (word) => new Set([...pagesIn(terms, word), ...pagesIn(titleterms, word)]);
     const weights = new Map();
     const weightOf = (word) => {
       if (!weights.has(word)) weights.set(word, Math.log(1 + docnames.length / (1 + pagesWith(word).size)));
@@ -32,11 +32,11 @@
       }
     }
 
-    const found = new Map(docnames.map((_, page) => [page, 0]));
+    const shares = new Map(docnames.map((_, page) => [page, 0]));
     for (const word of searchTerms)
-      for (const page of pagesWith(word)) found.set(page, found.get(page) + weightOf(word) / sum(searchTerms));
-    for (const word of excludedTerms) for (const page of pagesWith(word)) found.delete(page);
-    return [...found]
+      for (const page of pagesWith(word)) shares.set(page, shares.get(page) + weightOf(word) / sum(searchTerms));
+    for (const word of excludedTerms) for (const page of pagesWith(word)) shares.delete(page);
+    return [...shares]
       .filter(([page, share]) => share > 0 || best.has(page))
       .map(([page, share]) => {
         const { likeness = 0, heading, anchor } = best.get(page) ?? {};

@@ -13,7 +13,7 @@ from ..io.files import check_place, write_output
 from ..serving.hosts import host_name
 
 ENGINE = "runtime of the vision backbone on a CPU: onnx needs hf-ngsan[export], auto uses onnx where possible "
-ENGINE += "(default: torch; for caption, index and extract onnx if the folder of the model has ONNX graphs)"
+ENGINE += "(default: torch; caption, index and extract use onnx if the folder of the model has ONNX graphs)"
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, repeated here because that module imports torch."""
 MAX_IMAGES_OF_GRAPHS = 1000  # for more images, the time to import torch does not matter, and it may use a GPU
@@ -23,7 +23,7 @@ MODEL = "folder of a model or of a training run (its best model is used), packag
 """Help text of an argument that names a model."""
 BACKBONE = "folder or Hub name of a backbone, detection model, vision encoder, or captioner with a vision encoder"
 REGION_FEATURES = "queries of the detector, or means of its feature map within the boxes (default: queries)"
-PER_SHARD = "images per output file; a killed run repeats at most one file (default: by the number of images)"
+PER_SHARD = "images per output file; a killed run repeats at most one file (default: depends on image count)"
 GENERATE = "other arguments of generate(), such as length_penalty=2 (default: the model's)"
 ALLOWED_HOST = "also accept requests for this host name or address, such as that of a proxy; can be repeated"
 
@@ -93,7 +93,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "--image-folder": option("folder of the images in a COCO file (default: its folder or images/)", "DIR", user_path),
     "--num-workers": option("processes that read images (default: one per CPU core, at most 4)", "N", at_most(256, 0)),
     "--images-per-shard": option(PER_SHARD, "N", positive_int),
-    "--dtype": option("type of the stored features", choices=("float16", "float32"), default="float16"),
+    "--dtype": option("data type of the stored features", choices=("float16", "float32"), default="float16"),
     "--num-processes": option("split the work among N processes (default: 1)", "N", positive_int),
     "--backbone": option(BACKBONE, "ID_OR_DIR", user_path, required=True),
     "--out-features": option("stages, such as stage5 or -2 (default: the last)", "STAGE", stage, nargs="+"),

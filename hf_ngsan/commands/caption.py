@@ -44,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "first words of every caption; or the instruction, for models such as Florence-2"
     add("--text", "--prompt", metavar="WORDS", help=text)
     add("--save-attention", type=user_path, metavar="DIR", help="folder for figures of the attention per word")
-    rerank = "print the beam with the highest sum of log-probability and similarity to the image by this dual encoder"
+    rerank = "print the beam with the highest sum of log-probability and similarity to the image in this dual encoder"
     add("--rerank-with", type=user_path, metavar="DUAL_ENCODER", help=rerank)
-    scores = "also print the mean log-probability and, for a calibrated captioner, the probability that it is right"
+    scores = "also print the score (mean log-probability) and, for a calibrated captioner, the confidence"
     add("--scores", action="store_true", help=scores)
 
 

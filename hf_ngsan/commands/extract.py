@@ -30,7 +30,7 @@ CHANGES = ("smallest_crop", "flip", "color_jitter")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--images", "--image-folder", "--boxes", *arguments.VISION_OPTIONS)
     add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the features")
-    add_shared(parser, "--split", default=None, metavar="NAME", help="split to read, or to record for a folder")
+    add_shared(parser, "--split", default=None, metavar="NAME", help="split to read; for a folder, split to record")
     add_shared(parser, "--batch-size", default=16)
     add_shared(parser, "--dtype", "--engine", *arguments.READING, "--num-processes")
     what = (

@@ -103,7 +103,7 @@ class TrainingSettings(ScheduleSettings):
     )
     compile: str = setting("false", "use torch.compile for the training step; auto = on a GPU", choices=SWITCH)
     cache_on_device: str = setting(
-        "false", "keep all features on the device; auto = on a GPU with room", choices=SWITCH, free_on_resume=True
+        "false", "keep features on the device; auto = on a GPU with enough memory", choices=SWITCH, free_on_resume=True
     )
     num_threads: int | None = setting(None, "CPU threads of each process; null = PyTorch decides", minimum=1)
     save_every_steps: int | None = setting(

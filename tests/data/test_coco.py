@@ -15,6 +15,7 @@ CAT, DOG, BIRD = np.eye(3)
 def test_rows_are_images_by_id_with_regions_and_captions_in_order(coco_folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ResourceWarning)  # of objects of other tests, which are collected now
         dataset = load_coco_layout(coco_folder.write(), "train")
     first, second = dataset
     assert (first["image_id"], second["image_id"]) == (3, 7)

@@ -14,7 +14,6 @@ from tests.data.facts import fails_naming
 from tests.data.formats.files import features_of, tsv_line, write_pth, write_tsv, write_vatex
 from tests.extraction.tiny import files_of
 from tests.tables import each_row
-from tests.training.test_crash import KilledError, Reaper
 
 IDS = range(20, 31)
 
@@ -42,20 +41,6 @@ def test_features_are_stored_as_float16_in_shards_with_checksums(regions, tmp_pa
     records = [json.loads(file.read_text()) for file in sorted((tmp_path / "out" / "records").iterdir())]
     assert [record["num_rows"] for record in records] == [3, 2, 3, 2]
     assert [record["end"][0] for record in records] == [0, 0, 0, 0]
-    assert not list(tmp_path.rglob(".incomplete-*"))
-
-
-@each_row("moment", [0.35, 0.65, 0.95])
-def test_dying_at_a_file_operation(regions, tmp_path, moment):
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        reaper = Reaper(monkeypatch, tmp_path)
-        convert(regions, tmp_path / "straight")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        Reaper(monkeypatch, tmp_path, fatal=1 + int(moment * reaper.count))
-        with pytest.raises(KilledError):
-            convert(regions, tmp_path / "out")
-    convert(regions, tmp_path / "out")
-    assert files_of(tmp_path / "out") == files_of(tmp_path / "straight")
     assert not list(tmp_path.rglob(".incomplete-*"))
 
 

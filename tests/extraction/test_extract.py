@@ -11,6 +11,7 @@ from datasets import load_from_disk
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.extraction import ExtractionError, image_list, list_images
 from hf_ngsan.extraction.extract import extract_features
+from hf_ngsan.io.shards import ShardWriter
 from hf_ngsan.models.image_processing_captioning import load_image
 from tests.tables import each_row
 
@@ -61,12 +62,21 @@ def test_float32_and_captions(photos, tmp_path):
     assert dataset["file_name"][:] == ["000003.png", "000001.png"]
 
 
-def test_another_split_is_added(photos, tmp_path):
+def test_another_split_is_added_by_a_run_that_resumes_an_interrupted_one(photos, tmp_path, monkeypatch):
     write_photos(tmp_path / "more", 5, first=50)
     extract(photos, tmp_path / "out", split="train")
-    before = rows_of(tmp_path / "out")
+    before, commit = rows_of(tmp_path / "out"), ShardWriter.commit
+
+    def interrupted(*arguments, **options):
+        commit(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ShardWriter, "commit", interrupted)
+        extract(tmp_path / "more", tmp_path / "out", split="test")
+    assert rows_of(tmp_path / "out") == before
     result = extract(tmp_path / "more", tmp_path / "out", split="test")
-    assert (result.num_rows, result.num_new) == (16, 5)
+    assert (result.num_rows, result.num_new) == (16, 1)
     assert rows_of(tmp_path / "out")[:11] == before
     assert load_data(f"features:{tmp_path / 'out'}", "test")["image_id"][:] == list(range(50, 55))
     assert len(load_data(f"features:{tmp_path / 'out'}", "train")) == 11
@@ -167,9 +177,10 @@ def test_features_that_changed_in_a_file_of_the_same_size_are_noticed(tmp_path, 
     rewrite(shards[1], content.replace(features.tobytes(), (features + 1).tobytes()), seconds=10)
     with pytest.raises(DataError, match=shards[1].name):
         load_data(f"features:{tmp_path / 'out'}", "test")
-    shards[1].unlink()
-    extract(photos, tmp_path / "out", split="test")
-    assert shards[1].read_bytes() == content
+    for damage in (shards[1].unlink, lambda: shards[1].write_bytes(content[:1000])):
+        damage()
+        extract(photos, tmp_path / "out", split="test")
+        assert shards[1].read_bytes() == content
     load_data(f"features:{tmp_path / 'out'}", "test")
 
 

@@ -15,6 +15,7 @@ from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.attention_maps import attention_maps, word_attention
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
+from tests.data.images.photos import encoded
 from tests.models.tiny import random_boxes, tiny_captioner, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
@@ -169,11 +170,9 @@ BOX = [[0, 0, 0.25, 0.25]]
 
 
 def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
-    buffer = io.BytesIO()
-    PHOTOS[0].resize((200, 200)).save(buffer, "JPEG")
     (folder / "text.jpg").write_text("a dog")
     return {
-        1: (buffer.getvalue()[:600], "Image 1 "),
+        1: (encoded(PHOTOS[0].resize((200, 200)), "JPEG")[:600], "Image 1 "),
         3: (str(folder / "text.jpg"), r"text\.jpg"),
         4: (np.full((20, 20, 3), np.nan), "nan"),
         6: ({"image": PHOTOS[0], "visual_boxes": [[0, 0, 1.1, 1]]}, "of image 6 .*1.1"),

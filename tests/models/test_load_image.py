@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from hf_ngsan.models.image_processing_captioning import ImageError, load_image, load_images
+from tests.data.images.photos import encoded
 from tests.tables import each_row
 
 HEIGHT, WIDTH = 12, 20
@@ -21,6 +22,7 @@ HEIGHT, WIDTH = 12, 20
 def no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ResourceWarning)  # of objects of other tests, which are collected now
         yield
 
 
@@ -32,12 +34,6 @@ def photo() -> Image.Image:
     pixels[HEIGHT // 2 :, : WIDTH // 2] = (20, 30, 230)
     pixels[HEIGHT // 2 :, WIDTH // 2 :] = (220, 210, 200)
     return Image.fromarray(pixels)
-
-
-def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def pixels_of(source, **options) -> np.ndarray:

@@ -1,5 +1,4 @@
 import dataclasses
-import io
 
 import numpy as np
 import pytest
@@ -8,6 +7,7 @@ from PIL import Image
 from hf_ngsan.io.files import FileStamp
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, search
 from hf_ngsan.tasks import inspect
+from tests.data.images.photos import encoded
 from tests.tables import each_row
 
 DESCRIPTION = IndexDescription("some/model", "print", "photos", "sum", dimension=3, num_items=5, items_per_shard=2)
@@ -55,9 +55,7 @@ def test_an_index_of_something_else_is_not_continued(tmp_path, change, message):
 
 
 def picture(side=8, kind="JPEG") -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (side, side)).save(file, kind)
-    return file.getvalue()
+    return encoded(Image.new("RGB", (side, side)), kind)
 
 
 def with_everything(folder, description=DESCRIPTION) -> IndexFolder:

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import io
 import threading
 import time
 
@@ -16,21 +15,16 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.serving import Batcher, ServingLimits, create_app
 from hf_ngsan.serving.requests import RequestError, RequestReader
+from tests.data.images.photos import encoded
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
-
-
-def png(image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
 
 
 def in_base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-FILES = [png(photo) for photo in PHOTOS]
+FILES = [encoded(photo) for photo in PHOTOS]
 ENCODED = in_base64(FILES[0])
 
 
@@ -115,7 +109,7 @@ BAD = {
     "too many files": ({"files": [("files", FILES[0])] * 9}, 413),
     "a broken form": ({"content": b"x", "headers": {"content-type": "multipart/form-data"}}, 400),
     "many values": ({"content": b"[" * 150_000, "headers": {"content-type": "application/json"}}, 413),
-    "too many pixels": ({"files": [("files", png(Image.new("1", (2000, 400))))] * 2}, 413),
+    "too many pixels": ({"files": [("files", encoded(Image.new("1", (2000, 400))))] * 2}, 413),
     "form of words": ({"files": {"files": FILES[0]}, "data": {"num_beams": "three"}}, 400),
 }
 BAD_JSON = {
@@ -160,7 +154,7 @@ def test_health_and_metrics(client, captions):
 
 
 def test_pixels_are_counted_before_any_is_decoded(client, monkeypatch):
-    loaded, large = [], png(Image.new("1", (9400, 9400)))
+    loaded, large = [], encoded(Image.new("1", (9400, 9400)))
     monkeypatch.setattr(Image.Image, "load", lambda image: loaded.append(image.size))
     answer = client.post("/caption", files=[("files", FILES[0]), ("files", large)])
     assert answer.status_code == 413 and not loaded

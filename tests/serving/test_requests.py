@@ -1,17 +1,10 @@
 """Untrusted files that are far more expensive than they seem are rejected."""
 
-import io
-
 import pytest
 from PIL import Image
 
 from hf_ngsan.serving.requests import MAX_SCANS, START_OF_SCAN, RequestError, size_of
-
-
-def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
+from tests.data.images.photos import encoded
 
 
 def jpeg_with_scans(number: int) -> bytes:

@@ -1,7 +1,6 @@
 """The handler of Inference Endpoints, as in a pushed repository."""
 
 import base64
-import io
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from hf_ngsan.sharing import write_checkpoint
 from hf_ngsan.sharing.endpoint_handler import MAX_IMAGES, EndpointHandler, decoded_input
 from hf_ngsan.sharing.upload import HANDLER_CODE
+from tests.data.images.photos import encoded
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
@@ -27,9 +27,7 @@ def handler(tmp_path_factory) -> EndpointHandler:
 
 
 def in_base64(image) -> str:
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()
+    return base64.b64encode(encoded(image)).decode()
 
 
 def test_it_captions_what_the_pipeline_captions(handler):

@@ -1,6 +1,5 @@
 """Forged requests to the page: only uploaded files are read, and each request gets an error message."""
 
-import io
 import json
 from pathlib import Path
 
@@ -15,18 +14,13 @@ from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.serving.hosts import listen
 from hf_ngsan.space import Parts, launch, make_page
 from hf_ngsan.space.parts import Search, regions_of
+from tests.data.images.photos import encoded
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 META = {"_type": "gradio.FileData"}
 PICTURE = "data:image/jpeg"
-
-
-def saved(image: Image.Image, file_format: str) -> bytes:
-    file = io.BytesIO()
-    image.save(file, file_format)
-    return file.getvalue()
 
 
 def served(parts: Parts):
@@ -78,7 +72,7 @@ def uploaded(client: httpx.Client, content: bytes, name: str = "photo.png") -> s
 
 
 def upload_of(client: httpx.Client, photo: Image.Image = PHOTOS[0]) -> dict:
-    return {"path": uploaded(client, saved(photo, "PNG")), "meta": META}
+    return {"path": uploaded(client, encoded(photo, "PNG")), "meta": META}
 
 
 def outcome(client: httpx.Client, data: list, **more: object) -> dict:
@@ -130,7 +124,7 @@ def test_a_file_that_was_not_uploaded_is_not_read(photographs, private):
 
 
 def test_paths_that_lead_away_from_an_upload_are_not_read(photographs, private):
-    upload = uploaded(photographs, saved(PHOTOS[1], "PNG"))
+    upload = uploaded(photographs, encoded(PHOTOS[1], "PNG"))
     neighbour = Path(upload).parent / "neighbour.png"  # as another page on the machine would leave it
     PHOTOS[2].save(neighbour)
     for path in (f"{Path(upload).parent}/../../../../..{private}", f"{upload}/../neighbour.png", str(neighbour)):
@@ -143,22 +137,22 @@ def test_paths_that_lead_away_from_an_upload_are_not_read(photographs, private):
 
 
 def test_uploads_are_read_in_the_formats_of_the_package_whatever_they_are_called(photographs):
-    full = saved(PHOTOS[0], "PNG")
+    full = encoded(PHOTOS[0], "PNG")
     bad = {
-        "a.eps": saved(PHOTOS[0], "EPS"),
-        "b.png": saved(PHOTOS[0], "EPS"),
-        "c.ico": saved(PHOTOS[0], "ICO"),
+        "a.eps": encoded(PHOTOS[0], "EPS"),
+        "b.png": encoded(PHOTOS[0], "EPS"),
+        "c.ico": encoded(PHOTOS[0], "ICO"),
         "half.png": full[: len(full) // 2],
         "empty.png": b"",
         "text.png": b"no image",
-        "thin.png": saved(Image.new("RGB", (1000, 9)), "PNG"),
-        "large.png": saved(Image.new("1", (12_000, 12_000)), "PNG"),
+        "thin.png": encoded(Image.new("RGB", (1000, 9)), "PNG"),
+        "large.png": encoded(Image.new("1", (12_000, 12_000)), "PNG"),
         "svg.svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
     }
     for name, content in bad.items():
         upload = {"path": uploaded(photographs, content, name), "meta": META, "orig_name": name}
         assert is_refused(outcome(photographs, [upload, 1], fn_index=0)), name
-    upload = {"path": uploaded(photographs, saved(PHOTOS[0], "GIF"), "photo.svg"), "meta": META}
+    upload = {"path": uploaded(photographs, encoded(PHOTOS[0], "GIF"), "photo.svg"), "meta": META}
     assert outcome(photographs, [upload, 1], fn_index=0)["success"]
 
 

@@ -57,7 +57,7 @@ def collate(rows: list[dict]) -> dict[str, torch.Tensor]:
     features = [torch.as_tensor(row["visual_features"], dtype=torch.float32) for row in rows]
     return {
         "visual_features": pad_sequence(features, batch_first=True),
-        "attention_mask": pad_sequence([torch.ones(len(one)) for one in features], batch_first=True),
+        "attention_mask": pad_sequence([torch.ones(len(regions)) for regions in features], batch_first=True),
         "labels": torch.tensor([count_of(row) for row in rows]),
     }
 

@@ -20,10 +20,15 @@ def index_of(image: PillowImage.Image) -> int:
     return image.width - 20
 
 
-def picture_bytes(index: int) -> bytes:
+def encoded(image: PillowImage.Image, kind: str = "PNG", **options: object) -> bytes:
+    """The content of a file of the image."""
     file = io.BytesIO()
-    picture(index).save(file, "PNG")
+    image.save(file, kind, **options)
     return file.getvalue()
+
+
+def picture_bytes(index: int) -> bytes:
+    return encoded(picture(index))
 
 
 def table(columns: dict[str, list], image: str = "image", **features) -> Dataset:

@@ -1,6 +1,5 @@
 """Images of datasets are decoded as by the datasets library, but safely for untrusted files."""
 
-import io
 import subprocess
 
 import datasets
@@ -13,7 +12,8 @@ from hf_ngsan.data import caption_features, load_data
 from hf_ngsan.data.images import IMAGE_FORMATS
 from hf_ngsan.data.images import files as decoding
 from hf_ngsan.models import images
-from tests.models.test_load_image import encoded, photo
+from tests.data.images.photos import encoded
+from tests.models.test_load_image import photo
 from tests.tables import each_row
 
 
@@ -41,14 +41,12 @@ def test_damaged_exif_costs_no_pixel():
 
 
 def test_images_beside_features_are_decoded_so_too(tmp_path, monkeypatch):
-    eps = io.BytesIO()
-    photo().save(eps, "EPS")
     monkeypatch.setattr(subprocess, "Popen", None)
     monkeypatch.setattr(subprocess, "check_call", None)
     row = {"visual_features": [[0.0] * 4], "visual_boxes": [[0, 0, 1, 1]], "captions": ["a photo"]}
     rows = [
         {"image_id": index, "image": {"bytes": content, "path": None}, **row}
-        for index, content in enumerate((encoded(photo()), eps.getvalue()))
+        for index, content in enumerate((encoded(photo()), encoded(photo(), "EPS")))
     ]
     DatasetDict(train=Dataset.from_list(rows, features=caption_features(4, image=True))).save_to_disk(tmp_path)
     for _ in range(2):  # checked, and marked as checked

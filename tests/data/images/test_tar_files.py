@@ -11,15 +11,9 @@ from PIL import Image
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.images.tar_files import samples_of
 from hf_ngsan.data.inspection import inspect_data
+from tests.data.images.photos import encoded
 
-
-def photo(kind):
-    file = io.BytesIO()
-    Image.new("RGB", (4, 3), "red").save(file, kind)
-    return file.getvalue()
-
-
-JPEG, PNG = photo("JPEG"), photo("PNG")
+JPEG, PNG = (encoded(Image.new("RGB", (4, 3), "red"), kind) for kind in ("JPEG", "PNG"))
 
 
 def write_tar(path, members):
