@@ -176,8 +176,8 @@ class Servers:
     def stop(self, *names: str) -> None:
         for name in {*names} & {*self.running} if names else [*self.running]:
             process, _ = self.running.pop(name)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) in (0, 130)
+            process.terminate()
+            assert process.wait(60) in (0, -signal.SIGTERM)
 
 
 def outputs_of(command: list[str]) -> list[str]:
