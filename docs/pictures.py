@@ -277,7 +277,7 @@ def package_map() -> Figure:
     rows = [[name for name in imports if heights[name] == height] for height in range(1 + max(heights.values()))]
     places: dict[str, tuple[float, int]] = {}
     for height, row in enumerate(rows):
-        middles = {name: float(np.mean([places[other][0] for other in imports[name]] or [0])) for name in row}
+        middles = {name: float(np.mean([places[other][0] for other in sorted(imports[name])] or [0])) for name in row}
         for number, name in enumerate(sorted(row, key=lambda key: (middles[key], key))):
             places[name] = (number - (len(row) - 1) / 2, height)
     figure = new_figure(8.4, 0.62 * len(rows) + 0.2)
@@ -287,7 +287,7 @@ def package_map() -> Figure:
     axes.set_ylim(-0.5, len(rows) - 0.5)
     for name, below in imports.items():
         implied = {further for other in below for further in everything_below(other, imports)}
-        for other in below - implied:
+        for other in sorted(below - implied):
             (x, y), (x2, y2) = places[name], places[other]
             axes.annotate(
                 "",
