@@ -99,10 +99,10 @@ class HubHandler(BaseHTTPRequestHandler):
             if repository := self.repository(f"{owner}/{name}"):
                 self.write(repository, f"{owner}/{name}", rest, body)
 
-    def upload_of(self, wanted: dict) -> dict:
-        if wanted["oid"] in self.server.large_files:
-            return {**wanted}
-        return {**wanted, "actions": {"upload": {"href": f"{self.server.url}/large/{wanted['oid']}", "header": {}}}}
+    def upload_of(self, file: dict) -> dict:
+        if file["oid"] in self.server.large_files:
+            return {**file}
+        return {**file, "actions": {"upload": {"href": f"{self.server.url}/large/{file['oid']}", "header": {}}}}
 
     def write(self, repository: Repository, name: str, rest: str, body: bytes):
         kind, _, revision = rest.partition("/")

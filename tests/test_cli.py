@@ -29,22 +29,22 @@ def test_help_shows_examples_and_names_the_command_that_lists_datasets(capsys, c
 
 
 @each_row(
-    ("command", "code", "said"),
+    ("command", "code", "message"),
     [
         *[("models", 0, ""), ("train --help", 0, ""), ("train --config ngsan/scens", 2, "ngsan/scenes")],
         ("train --config ngsan/scenes data.limt=3", 2, "data.limit"),
         ("train --config ngsan/scenes trainin.epochs=3", 2, "training"),
     ],
 )
-def test_help_and_mistakes_in_keys_import_nothing_heavy(tmp_path, command, code, said):
+def test_help_and_mistakes_in_keys_import_nothing_heavy(tmp_path, command, code, message):
     heavy, done = heavy_imports(tmp_path, *command.split())
-    assert not heavy and done.returncode == code and said in done.stderr
+    assert not heavy and done.returncode == code and message in done.stderr
 
 
-@each_row(("own", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(monkeypatch, capsys, own, expected):
-    monkeypatch.setenv("OMP_WAIT_POLICY", own or "")
-    if own is None:
+@each_row(("setting", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(monkeypatch, capsys, setting, expected):
+    monkeypatch.setenv("OMP_WAIT_POLICY", setting or "")
+    if setting is None:
         monkeypatch.delenv("OMP_WAIT_POLICY")
     with pytest.raises(SystemExit):
         main(["--version"])

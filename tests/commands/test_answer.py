@@ -16,15 +16,15 @@ from .running import fails, prints
 
 
 @pytest.fixture(scope="module")
-def of_images(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("of_images")
+def image_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("image_model")
     save_model(tiny_model(vision_config=VISION, visual_feature_size=None), tiny_processor(pixels=True), folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def of_features(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("of_features")
+def feature_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("feature_model")
     save_model(tiny_model(geometric_bias=["query"], visual_feature_size=6), tiny_processor(), folder)
     return folder
 
@@ -44,47 +44,47 @@ def fields(output: str) -> list[list[str]]:
     return [line.split("\t") for line in output.splitlines()]
 
 
-def test_a_question_about_an_image(of_images, photo, tmp_path, capsys):
-    actual = fields(prints(capsys, "answer", "Is there a ball?", "--image", photo, "--model", of_images, "--top-k", 3,
+def test_a_question_about_an_image(image_model, photo, tmp_path, capsys):
+    actual = fields(prints(capsys, "answer", "Is there a ball?", "--image", photo, "--model", image_model, "--top-k", 3,
                           "--save-attention", tmp_path / "figures"))  # fmt: skip
     assert [name for name, _, _ in actual] == [str(photo)] * 3
     scores = [float(score) for _, _, score in actual]
     assert scores == sorted(scores, reverse=True) and {answer for _, answer, _ in actual} <= set(ANSWERS)
     assert (tmp_path / "figures" / "photo.png").stat().st_size > 1000
-    asked = ["answer", "Is there a ball?", "--image", photo, "--model", of_images, "--top-k", 3]
+    asked = ["answer", "Is there a ball?", "--image", photo, "--model", image_model, "--top-k", 3]
     record = json.loads(prints(capsys, *asked, "--json"))
     assert record["question"] == str(photo) and record["error"] is None
-    assert [(one["answer"], f"{one['score']:.4f}") for one in record["answers"]] == [tuple(one[1:]) for one in actual]
+    assert [(row["answer"], f"{row['score']:.4f}") for row in record["answers"]] == [tuple(row[1:]) for row in actual]
 
 
-def test_a_file_of_questions(of_images, photo, capsys):
+def test_a_file_of_questions(image_model, photo, capsys):
     lines = [{"image": image, "question": "a ball"} for image in ("photo.png", "gone.png", "photo.png")]
     file = photo.parent / "questions.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
-    assert "gone.png" in fails(capsys, "answer", "--questions", file, "--model", of_images)
-    actual = fields(prints(capsys, "answer", "--questions", file, "--model", of_images, "--skip-errors"))
+    assert "gone.png" in fails(capsys, "answer", "--questions", file, "--model", image_model)
+    actual = fields(prints(capsys, "answer", "--questions", file, "--model", image_model, "--skip-errors"))
     assert [name for name, _, _ in actual] == [str(photo)] * 2 and actual[0] == actual[1]
     file.write_text('{"image": "photo.png"}')
-    assert "line 1" in fails(capsys, "answer", "--questions", file, "--model", of_images)
+    assert "line 1" in fails(capsys, "answer", "--questions", file, "--model", image_model)
 
 
-def test_questions_of_a_dataset(of_features, spec, tmp_path, capsys):
-    asked = ["answer", "--model", of_features, "--data", spec]
+def test_questions_of_a_dataset(feature_model, spec, tmp_path, capsys):
+    asked = ["answer", "--model", feature_model, "--data", spec]
     actual = fields(prints(capsys, *asked, "--limit", 4, "--output", tmp_path / "results.json"))
     assert [name for name, _, _ in actual] == ["300", "310", "320", "330"]
     written = json.loads((tmp_path / "results.json").read_text())
     assert written == [{"question_id": int(name), "answer": answer} for name, answer, _ in actual]
 
 
-def test_options_that_do_not_belong_together(of_images, of_features, spec, photo, capsys):
+def test_options_that_do_not_belong_together(image_model, feature_model, spec, photo, capsys):
     image, data = ["--image", photo], ["--data", spec]
     for options, printed in (
         *[(["a ball"], "--questions"), ([*image], "question"), (["a ball", *image, *data], "one of --image")],
         *[(["a ball", *data], "--image"), (["a ball", *image, "--output", "x.json"], "--data")],
         *[([*data, "--output", photo.parent], "folder"), (["?!", *image], "no words")],
     ):
-        assert printed in fails(capsys, "answer", "--model", of_images, *options)
-    assert "vision encoder" in fails(capsys, "answer", "a ball", *image, "--model", of_features)
+        assert printed in fails(capsys, "answer", "--model", image_model, *options)
+    assert "vision encoder" in fails(capsys, "answer", "a ball", *image, "--model", feature_model)
 
 
 @pytest.fixture

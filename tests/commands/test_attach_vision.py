@@ -61,11 +61,11 @@ def captions(capsys, *arguments) -> list[str]:
 def test_photos_get_the_captions_of_their_features(journey, tmp_path, capsys):
     output = tmp_path / "new" / "captioner"
     prints(capsys, *attach(journey, output))
-    of_photos = captions(capsys, "--model", output, journey / "photos")
+    from_photos = captions(capsys, "--model", output, journey / "photos")
     data = ["--data", f"features:{journey / 'features'}", "--split", "train"]
-    assert of_photos == captions(capsys, "--model", journey / "run", *data)
-    assert of_photos == captions(capsys, "--model", output, *data)
-    assert len(set(of_photos)) > 2
+    assert from_photos == captions(capsys, "--model", journey / "run", *data)
+    assert from_photos == captions(capsys, "--model", output, *data)
+    assert len(set(from_photos)) > 2
     assert os.listdir(output.parent) == ["captioner"]
 
     model, processor = load_captioner(output)

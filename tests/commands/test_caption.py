@@ -92,9 +92,9 @@ def test_a_folder_stands_for_all_images_in_it(capsys, captioner, tmp_path):
 
 
 def test_a_dataset_of_images_gets_the_captions_of_its_files(capsys, captioner, photographs, photo_data):
-    of_files = captions(capsys, "--model", captioner, *photographs)
-    of_data = captions(capsys, "--model", captioner, "--data", photo_data)
-    assert of_data == [[str(number), caption] for number, (_, caption) in enumerate(of_files)]
+    from_files = captions(capsys, "--model", captioner, *photographs)
+    from_data = captions(capsys, "--model", captioner, "--data", photo_data)
+    assert from_data == [[str(number), caption] for number, (_, caption) in enumerate(from_files)]
     begun = captions(capsys, "--model", captioner, "--data", photo_data, "--text", "a red", "--max-new-tokens", 3)
     assert begun == [
         [str(number), caption]

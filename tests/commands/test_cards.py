@@ -30,9 +30,9 @@ def evaluated(run, tmp_path_factory):
     return folder
 
 
-def written(folder, target, **given) -> ModelCard:
+def written(folder, target, **options) -> ModelCard:
     model, processor = load_model(folder)
-    write_checkpoint(model, processor, target, REPOSITORY, facts=collect_card_facts(folder, **given))
+    write_checkpoint(model, processor, target, REPOSITORY, facts=collect_card_facts(folder, **options))
     return ModelCard.load(target / "README.md")
 
 

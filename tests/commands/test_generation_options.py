@@ -37,19 +37,19 @@ def generated(folder, monkeypatch, capsys):
         calls, sizes = [], []
         for kind in (RSTNetForConditionalGeneration, NSATransformerForConditionalGeneration):
 
-            def generate(self, *args, of_model=kind.generate, **given):
-                begun = given.get("decoder_input_ids")
+            def generate(self, *args, original=kind.generate, **settings):
+                begun = settings.get("decoder_input_ids")
                 if begun is None or begun.shape[1] == 1:  # else relations of scenes are completed, too
-                    calls.append(given)
-                    sizes.append(len(given["input_ids" if "input_ids" in given else "visual_features"]))
-                return of_model(self, *args, **given)
+                    calls.append(settings)
+                    sizes.append(len(settings["input_ids" if "input_ids" in settings else "visual_features"]))
+                return original(self, *args, **settings)
 
             monkeypatch.setattr(kind, "generate", generate)
         if command == "translate":
-            given = ["--model", folder / "translator", "a red dog", "a dog", "a cat", "a red cat"]
+            arguments = ["--model", folder / "translator", "a red dog", "a dog", "a cat", "a red cat"]
         else:
-            given = ["--model", folder / "captioner", *SCENES]
-        prints(capsys, command, *given, *options)
+            arguments = ["--model", folder / "captioner", *SCENES]
+        prints(capsys, command, *arguments, *options)
         monkeypatch.undo()
         return calls, sizes
 
@@ -59,8 +59,8 @@ def generated(folder, monkeypatch, capsys):
 @each_row("command", ["caption", "evaluate", "visualness", "translate"])
 def test_each_option_reaches_the_model(generated, command):
     options = {"num_beams": 2, "max_new_tokens": 3, "length_penalty": 0.5, "no_repeat_ngram_size": 2}
-    given = ["--num-beams", 2, "--max-new-tokens", 3, "--generate", "length_penalty=0.5", "no_repeat_ngram_size=2"]
-    calls, sizes = generated(command, *given, "--batch-size", 4)
+    arguments = ["--num-beams", 2, "--max-new-tokens", 3, "--generate", "length_penalty=0.5", "no_repeat_ngram_size=2"]
+    calls, sizes = generated(command, *arguments, "--batch-size", 4)
     assert all({name: call.get(name) for name in options} == options for call in calls)
     assert sizes == ([4] if command == "translate" else [4, 2])
     rows = () if command == "translate" else ("--split", "validation", "--limit", 3)

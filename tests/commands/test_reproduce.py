@@ -54,24 +54,24 @@ def test_a_table_has_means_comparisons_and_the_papers_numbers(table):
     results, references = results_of(table), list(load_data(SPEC, "test")["captions"])
     scores = {}
     for row in ROWS:
-        of_seeds = []
+        by_seed = []
         for seed in range(2):
             captions = json.loads((table / "runs" / f"{row.lower()}-{seed}.results").read_text())
             actual = CiderD().compute(
                 predictions=[result["caption"] for result in captions], references=references, per_image=True
             )
-            of_seeds.append(100 * np.array(actual["per_image"]["cider_d"]))
-        scores[row] = np.array(of_seeds)
+            by_seed.append(100 * np.array(actual["per_image"]["cider_d"]))
+        scores[row] = np.array(by_seed)
     by_hand = [compare((scores[row] - scores["SAN"]).mean(0)) for row in ROWS[1:]]
-    for row, of_row in zip(ROWS, results["rows"], strict=True):
-        cider = of_row["scores"]["cider_d"]
-        assert of_row["name"] == row and of_row["seeds"] == [0, 1] and not of_row["failed"]
+    for row, entry in zip(ROWS, results["rows"], strict=True):
+        cider = entry["scores"]["cider_d"]
+        assert entry["name"] == row and entry["seeds"] == [0, 1] and not entry["failed"]
         assert cider["mean"] == pytest.approx(scores[row].mean())
         assert cider["std"] == pytest.approx(scores[row].mean(1).std(ddof=1))
         assert cider["difference"] == pytest.approx(cider["mean"] - cider["paper"])
     corrected = holm([actual.p_value for actual in by_hand])
-    for of_row, expected, p_value in zip(results["rows"][1:], by_hand, corrected, strict=True):
-        actual = of_row["comparisons"]["cider_d"]
+    for entry, expected, p_value in zip(results["rows"][1:], by_hand, corrected, strict=True):
+        actual = entry["comparisons"]["cider_d"]
         assert actual["against"] == "SAN" and actual["p_holm"] == pytest.approx(p_value)
         assert actual["interval"] == pytest.approx(expected.interval)
         assert actual["difference"] == pytest.approx(expected.difference)
@@ -125,9 +125,9 @@ def test_a_run_that_fails_is_named_and_stops_no_other(table, tmp_path, capsys, m
 class Process:
     """A process that has ended."""
 
-    def __init__(self, program, code, said, stdout, **settings):
+    def __init__(self, program, code, log, stdout, **settings):
         assert json.loads(program[-1])[0][0] == "train"
-        stdout.write(said)
+        stdout.write(log)
         self.code = code
 
     def wait(self):
@@ -135,13 +135,13 @@ class Process:
 
 
 @each_row(
-    ("code", "said", "error"),
+    ("code", "log", "error"),
     [(0, "done\n", "None"), (2, "a\nhf-ngsan: error: no disk\n", "no disk"), (-9, "", "it ended with code -9")],
 )
-def test_the_error_of_a_run_is_the_last_line_of_its_log(code, said, error, tmp_path, monkeypatch):
+def test_the_error_of_a_run_is_the_last_line_of_its_log(code, log, error, tmp_path, monkeypatch):
     plan = make_plan(find_table("ngsan", "4"), output=tmp_path, data=SPEC, only=["SAN"], overrides=["data.limit=30"])
     assert "--limit" in plan.runs[0].commands[1]
-    monkeypatch.setattr(results.subprocess, "Popen", partial(Process, code=code, said=said))
+    monkeypatch.setattr(results.subprocess, "Popen", partial(Process, code=code, log=log))
     assert str(results.run_process(plan.runs[0], 0, set(), [])).startswith(error)
 
 

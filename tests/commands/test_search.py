@@ -99,11 +99,11 @@ def test_several_indexes_are_searched_as_one(model, photos, tmp_path, capsys):
         if index == parts[1]:
             shutil.rmtree(photos / "more")
         prints(capsys, "index", "--model", model, "--images", images, "--output", index, *HERE)
-    of_whole = [line.split("\t") for line in prints(capsys, "search", full, "a red ball").splitlines()]
+    expected = [line.split("\t") for line in prints(capsys, "search", full, "a red ball").splitlines()]
     actual = prints(capsys, "search", *parts, "a red ball", "--figure", tmp_path / "hits.png")
-    of_parts = [line.split("\t") for line in actual.splitlines()]
-    assert [(score, Path(name).name) for score, name in of_whole] == [(score, name) for score, _, name in of_parts]
-    assert {(folder, name) for _, folder, name in of_parts} == {
+    merged = [line.split("\t") for line in actual.splitlines()]
+    assert [(score, Path(name).name) for score, name in expected] == [(score, name) for score, _, name in merged]
+    assert {(folder, name) for _, folder, name in merged} == {
         (str(parts[number < 3]), f"photo{number}.png") for number in range(5)
     }
     assert (tmp_path / "hits.png").stat().st_size

@@ -37,16 +37,16 @@ def choose(rows, epoch=0, **settings):
     st.integers(0, 9),
     st.integers(0, 9),
 )
-def test_each_row_gives_as_many_captions_as_asked_all_different(rows, wanted, seed, epoch):
+def test_each_row_gives_as_many_captions_as_asked_all_different(rows, count, seed, epoch):
     rows = [make_row(image_id, captions) for image_id, captions in rows]
-    chosen = choose(rows, epoch, captions_per_image=wanted, seed=seed)
+    chosen = choose(rows, epoch, captions_per_image=count, seed=seed)
     if not any(row["captions"] for row in rows):
         assert chosen is None
         return
     for row, captions in zip(rows, chosen, strict=True):
         given_ones = [caption for caption in captions if caption is not None]
-        assert len(captions) == wanted
-        assert len(given_ones) == min(wanted, len(row["captions"])) == len(set(given_ones))
+        assert len(captions) == count
+        assert len(given_ones) == min(count, len(row["captions"])) == len(set(given_ones))
         assert set(given_ones) <= set(row["captions"])
         assert captions[: len(given_ones)] == given_ones
 
@@ -128,7 +128,7 @@ def test_with_a_model_a_batch_has_the_words_that_its_decoder_is_given(scenes, pr
     model = tiny_model(processor)
     settings = {"captions_per_image": 2, "max_caption_length": 7}
     rows = scenes.__getitems__([0, 1, 2])
-    plain, batch = (CaptionCollator(processor, model=given, **settings)(rows) for given in (None, model))
+    plain, batch = (CaptionCollator(processor, model=decoder, **settings)(rows) for decoder in (None, model))
     words = batch.pop("decoder_input_ids")
     assert list(batch) == list(plain) and all(torch.equal(batch[name], plain[name]) for name in plain)
     assert words.shape == plain["labels"].shape == (6, 7)

@@ -13,7 +13,7 @@ from tests.tables import each_row
 
 def make_dataset(rows=3, first=0, **changes):
     ids = range(first, first + rows)
-    return dataset_of(make_row(one, 2, **{"captions": [f"caption {one}"], **changes}) for one in ids)
+    return dataset_of(make_row(number, 2, **{"captions": [f"caption {number}"], **changes}) for number in ids)
 
 
 def save(folder, **splits):

@@ -58,22 +58,22 @@ def sample(outputs: torch.Tensor) -> torch.Tensor:
 
 
 def frozen_outputs() -> dict[str, dict]:
-    found = json.loads(FROZEN.read_text(encoding="utf-8"))
-    return {name: frozen for name, frozen in found.items() if name in MODEL_TYPES}
+    records = json.loads(FROZEN.read_text(encoding="utf-8"))
+    return {name: frozen for name, frozen in records.items() if name in MODEL_TYPES}
 
 
 def freeze() -> None:
-    found = json.loads(FROZEN.read_text(encoding="utf-8"))
-    for name in MODEL_TYPES.keys() - found.keys():
+    records = json.loads(FROZEN.read_text(encoding="utf-8"))
+    for name in MODEL_TYPES.keys() - records.keys():
         model, _, inputs = CHECKPOINTS[name]()
         outputs = sample(outputs_of(model, inputs)).tolist()
-        found[name] = {"weights": weights_of(model), "outputs": [round(value, 8) for value in outputs]}
-    FROZEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        records[name] = {"weights": weights_of(model), "outputs": [round(value, 8) for value in outputs]}
+    FROZEN.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
 
 def differences_with_the_package(folder: Path) -> dict[str, float]:
     """Saves every checkpoint with its code and inputs, loads it again, and returns its largest difference."""
-    found = {}
+    largest = {}
     for name, frozen in frozen_outputs().items():
         model, processor, inputs = CHECKPOINTS[name]()
         if weights_of(model) != frozen["weights"]:
@@ -81,8 +81,8 @@ def differences_with_the_package(folder: Path) -> dict[str, float]:
         save_for_hub(model, processor, folder / name)
         save_file({key: value.contiguous() for key, value in inputs.items()}, folder / f"{name}.inputs")
         loaded = type(model).from_pretrained(folder / name).eval()
-        found[name] = difference(outputs_of(loaded, inputs), frozen)
-    return found
+        largest[name] = difference(outputs_of(loaded, inputs), frozen)
+    return largest
 
 
 def differences_as_remote_code(folder: Path) -> dict[str, float]:
@@ -111,9 +111,9 @@ def main() -> int:
             ("with the package", differences_with_the_package),
             ("as remote code", differences_as_remote_code),
         ):
-            found = differences(Path(folder))
-            print(f"transformers {transformers.__version__}, {way}: largest difference {max(found.values()):.1e}")
-            faults += [f"{name} differs by {value:.1e}" for name, value in found.items() if not value <= TOLERANCE]
+            results = differences(Path(folder))
+            print(f"transformers {transformers.__version__}, {way}: largest difference {max(results.values()):.1e}")
+            faults += [f"{name} differs by {value:.1e}" for name, value in results.items() if not value <= TOLERANCE]
     print("\n".join(faults))
     return int(bool(faults))
 

@@ -65,8 +65,8 @@ def is_there(name: str) -> bool:
     try:
         owner: Any = importlib.import_module(path)
     except ModuleNotFoundError:
-        module, _, of_class = path.rpartition(".")
-        owner = getattr(importlib.import_module(module), of_class)
+        module, _, class_name = path.rpartition(".")
+        owner = getattr(importlib.import_module(module), class_name)
     if hasattr(owner, attribute) or not inspect.isclass(owner):
         return hasattr(owner, attribute)
     return any(re.search(rf"\bself\.{attribute}\b", inspect.getsource(base)) for base in owner.__mro__[:-1])

@@ -53,8 +53,8 @@ def write_boxes(folder, kind, boxes=BOXES):
         row["image_id"] = 4 - row["image_id"]  # ids differ from those of the photographs, so names are used
     images = [{"id": 4 - n, "file_name": f"{n:06d}.png", "width": 30 + n, "height": 20 + n} for n in (1, 2, 3)]
     categories = [{"id": place, "name": name} for place, name in enumerate(NAMES)]
-    whole = {"images": images, "annotations": rows, "categories": categories}
-    (folder / "boxes.json").write_text(json.dumps(whole if kind == "coco" else rows))
+    content = {"images": images, "annotations": rows, "categories": categories}
+    (folder / "boxes.json").write_text(json.dumps(content if kind == "coco" else rows))
     return folder / "boxes.json"
 
 
@@ -67,11 +67,11 @@ def vision_of_boxes(**fields):
     return tiny_vision(**{"kind": "boxes", "grid_size": None, **fields})
 
 
-def check_rows(photos, output, model, whole=True, names=NAMES):
+def check_rows(photos, output, model, with_image=True, names=NAMES):
     """Compares the rows of an extraction with a loop over photographs and boxes."""
     for image, row in enumerate(rows_of(output), 1):
         image_boxes = sorted((box for box in BOXES if box[0] == image), key=lambda box: -box[3])
-        rest = whole or not image_boxes
+        rest = with_image or not image_boxes
         assert row["objects"] == [names[NAMES.index(name)] for _, _, name, _ in image_boxes] + [""] * rest
         assert row["object_scores"] == [score for *_, score in image_boxes] + [1.0] * rest
         size = np.array([30 + image, 20 + image] * 2)
@@ -107,7 +107,7 @@ def test_a_detector_is_a_callable(photos, tmp_path, as_lists):
     assert [len(row["objects"]) for row in rows_of(tmp_path / "cells")] == [2 + 4, 1 + 4, 1 + 4]
     model = vision_of_boxes()
     extract(photos, tmp_path / "out", model=model, detector=detector, dtype="float32")
-    check_rows(photos, tmp_path / "out", model, whole=False)
+    check_rows(photos, tmp_path / "out", model, with_image=False)
     with pytest.raises(ExtractionError):
         extract(photos, tmp_path / "none", model=model)
 
@@ -122,7 +122,7 @@ def test_boxes_that_do_not_fit_are_named(photos, tmp_path):
         images = list_images(photos).with_boxes(file, model.config, skip_errors=True)
         names, output = ["0", "1"] if kind == "results" else NAMES, tmp_path / f"out{number}"
         extract(images, output, model=model, dtype="float32")
-        check_rows(photos, output, model, whole=False, names=names)
+        check_rows(photos, output, model, with_image=False, names=names)
     late = list_images(photos).with_boxes(write_boxes(tmp_path / "late", "csv", [*BOXES, beyond]), model.config)
     with pytest.raises(DataError, match=r"000001\.png"):  # only the photograph has its size
         extract(late, tmp_path / "late-out", model=model)
@@ -167,7 +167,7 @@ def test_a_captioner_of_boxes_captions_photographs_as_their_features(photos, tmp
     assert [line.split("\t")[1] for line in printed.splitlines()] == texts
     assert "boxes" in fails(capsys, *words)
     boxes = [[box for image, box, *_ in reversed(BOXES) if image == number] for number in (1, 2, 3)]  # best first
-    arguments = [{"image": str(path), "boxes": of_image} for path, of_image in zip(paths, boxes, strict=True)]
+    arguments = [{"image": str(path), "boxes": image_boxes} for path, image_boxes in zip(paths, boxes, strict=True)]
     assert [answer[0]["generated_text"] for answer in pipeline(arguments, batch_size=3)] == texts
     inputs = pipeline.processor(images=[str(path) for path in paths], boxes=boxes)
     sequences = pipeline.model.generate(**inputs)

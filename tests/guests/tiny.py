@@ -110,13 +110,13 @@ def blip2() -> tuple[Any, Any]:
 
 
 def instructblip() -> tuple[Any, Any]:
-    tokenizer, of_queries = gpt_tokenizer("<image>"), bert_tokenizer()
+    tokenizer, query_tokenizer = gpt_tokenizer("<image>"), bert_tokenizer()
     config = transformers.InstructBlipConfig(
-        vision_config=VISION, qformer_config=query_transformer(of_queries), text_config=opt(tokenizer),
+        vision_config=VISION, qformer_config=query_transformer(query_tokenizer), text_config=opt(tokenizer),
         num_query_tokens=4, image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
     )  # fmt: skip
     images = square(transformers.BlipImageProcessor)
-    processor = transformers.InstructBlipProcessor(images, tokenizer, of_queries, num_query_tokens=4)
+    processor = transformers.InstructBlipProcessor(images, tokenizer, query_tokenizer, num_query_tokens=4)
     return transformers.InstructBlipForConditionalGeneration(config), processor
 
 

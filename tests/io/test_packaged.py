@@ -163,12 +163,12 @@ def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
 def test_captions_and_search_reach_their_recorded_scores(capsys):
     """Scores from photographs; the weights were rounded to half precision after the scores were measured."""
     data = ["--data", f"images:{DATA}", "--split", "validation"]
-    of_captions, of_search = (json.loads((folder / "scores.json").read_text()) for folder in (FOLDER, SEARCH))
+    caption_scores, search_scores = (json.loads((folder / "scores.json").read_text()) for folder in (FOLDER, SEARCH))
     assert main(["evaluate", "--model", CAPTIONER, *data, "--num-beams", "3"]) == 0
-    expected = of_captions["scores"]["flickr8k"]["cider_d"]
+    expected = caption_scores["scores"]["flickr8k"]["cider_d"]
     assert json.loads(capsys.readouterr().out)["cider_d"] == pytest.approx(expected, abs=0.003)
     assert main(["evaluate", "--model", DUAL_ENCODER, *data]) == 0
-    actual, expected = json.loads(capsys.readouterr().out)["all"], of_search["scores"]["flickr8k"]
+    actual, expected = json.loads(capsys.readouterr().out)["all"], search_scores["scores"]["flickr8k"]
     for name in ("image_to_text_r1", "text_to_image_r1"):
         assert actual[name] == pytest.approx(expected[name], abs=0.5)
 

@@ -100,7 +100,7 @@ def test_a_graph_is_exported_once_and_again_for_other_weights_and_sizes(tmp_path
     monkeypatch.setattr(ASSETS, str(tmp_path))
     written = []
     original = engines.write_graph
-    monkeypatch.setattr(engines, "write_graph", lambda *given: written.append(given) or original(*given))
+    monkeypatch.setattr(engines, "write_graph", lambda *args: written.append(args) or original(*args))
     for _ in range(2):
         use_engine(tiny_vision(), processor(), "onnx")
     assert len(written) == 1

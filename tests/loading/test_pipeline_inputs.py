@@ -110,8 +110,8 @@ def test_prefixes_and_generation_arguments(pipe):
     texts = [answers[0]["generated_text"] for answers in pipe(inputs, text="the", batch_size=2)]
     assert texts[0].startswith("the") and texts[1].startswith("two small")
     answers = pipe(PHOTOS, generate_kwargs={"num_beams": 3, "num_return_sequences": 2}, max_new_tokens=3, batch_size=3)
-    assert [len(of_photo) for of_photo in answers] == [2] * 5
-    assert all(len(answer["generated_text"].split()) <= 3 for of_photo in answers for answer in of_photo)
+    assert [len(group) for group in answers] == [2] * 5
+    assert all(len(answer["generated_text"].split()) <= 3 for group in answers for answer in group)
     options = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 3}
     configured = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor(), **options)
     assert configured(PHOTOS) == answers

@@ -86,7 +86,7 @@ def test_every_word_comes_with_its_visualness(options):
     model, tokenizer, grids = tiny_rstnet(), tiny_tokenizer(), random_grids(3)
     pipe = CaptioningPipeline(model=model, processor=RSTNetProcessor(tokenizer=tokenizer))
     rows = [{"visual_features": features.numpy()} for features in grids["visual_features"]]
-    answers = [answer for of_row in pipe(rows, batch_size=2, return_visualness=True, **options) for answer in of_row]
+    answers = [answer for group in pipe(rows, batch_size=2, return_visualness=True, **options) for answer in group]
     output = model.generate(**grids, **options, return_visualness=True, return_dict_in_generate=True)
     assert len(answers) == len(output.sequences)
     for answer, sequence, values in zip(answers, output.sequences, output.visualness, strict=True):

@@ -15,12 +15,12 @@ QUESTIONS = ["Is there a ball?", "What color is the box?", "How many rings are t
 
 
 @pytest.fixture(scope="module")
-def of_features():
+def feature_pipe():
     return QuestionAnsweringPipeline(model=tiny_model(geometric_bias=["query"]), processor=tiny_processor())
 
 
 @pytest.fixture(scope="module")
-def of_images():
+def image_pipe():
     model = tiny_model(vision_config=VISION, visual_feature_size=None)
     return QuestionAnsweringPipeline(model=model, processor=tiny_processor(pixels=True))
 
@@ -35,33 +35,33 @@ def rows() -> list[dict]:
     ]
 
 
-def test_answers_are_the_best_of_the_model(of_features, rows):
+def test_answers_are_the_best_of_the_model(feature_pipe, rows):
     row = rows[0]
-    inputs = of_features.processor(
+    inputs = feature_pipe.processor(
         text=row["question"], visual_features=row["visual_features"], visual_boxes=row["visual_boxes"]
     )
     with torch.no_grad():
-        scores = of_features.model(**inputs).logits[0].sigmoid()
+        scores = feature_pipe.model(**inputs).logits[0].sigmoid()
     order = scores.argsort(descending=True).tolist()
-    answers = of_features(row)
+    answers = feature_pipe(row)
     assert [answer["answer"] for answer in answers] == [ANSWERS[index] for index in order]
     assert [answer["score"] for answer in answers] == pytest.approx(scores[order].tolist())
-    assert of_features(row, top_k=2) == answers[:2]
+    assert feature_pipe(row, top_k=2) == answers[:2]
 
 
-def test_inputs_of_all_kinds_give_the_same(of_features, rows):
-    expected = [of_features(row) for row in rows]
+def test_inputs_of_all_kinds_give_the_same(feature_pipe, rows):
+    expected = [feature_pipe(row) for row in rows]
     table = Dataset.from_list([{name: np.asarray(value).tolist() for name, value in row.items()} for row in rows])
     bare = [{name: value for name, value in row.items() if name != "question"} for row in rows[:1]]
-    for actual in (of_features(rows, batch_size=2), of_features(iter(rows)), of_features(table, batch_size=3)):
+    for actual in (feature_pipe(rows, batch_size=2), feature_pipe(iter(rows)), feature_pipe(table, batch_size=3)):
         for item, other in zip(actual, expected, strict=True):
             assert [answer["answer"] for answer in item] == [answer["answer"] for answer in other]
             np.testing.assert_allclose([a["score"] for a in item], [a["score"] for a in other], atol=1e-5)
-    assert of_features(bare[0], question=QUESTIONS[0]) == expected[0]
+    assert feature_pipe(bare[0], question=QUESTIONS[0]) == expected[0]
 
 
-def test_the_travelling_pipeline_gives_the_same_answers(of_features, of_images, rows):
-    for pipe, inputs, question in ((of_features, rows, {}), (of_images, PHOTOS[:2], {"question": "a ball"})):
+def test_the_travelling_pipeline_gives_the_same_answers(feature_pipe, image_pipe, rows):
+    for pipe, inputs, question in ((feature_pipe, rows, {}), (image_pipe, PHOTOS[:2], {"question": "a ball"})):
         travelling = TravellingPipeline(model=pipe.model, processor=pipe.processor)
         both = (travelling(inputs, top_k=2, **question), pipe(inputs, top_k=2, **question))
         for actual, expected in zip(*both, strict=True):
@@ -69,15 +69,15 @@ def test_the_travelling_pipeline_gives_the_same_answers(of_features, of_images, 
             assert [answer["score"] for answer in actual] == pytest.approx([answer["score"] for answer in expected])
 
 
-def test_attention_is_that_of_regions_or_of_pixels(of_features, of_images, rows):
-    best, *others = of_features(rows[1], return_attention=True)
+def test_attention_is_that_of_regions_or_of_pixels(feature_pipe, image_pipe, rows):
+    best, *others = feature_pipe(rows[1], return_attention=True)
     assert best["words"] == ["what", "color", "is", "the", "box"]
     assert best["attention"].shape == (5, 5) and best["answer_attention"].shape == (5,)
     assert "attention" not in others[0]
-    best, *_ = of_images(PHOTOS[0], question="a ball", return_attention=True)
+    best, *_ = image_pipe(PHOTOS[0], question="a ball", return_attention=True)
     assert best["attention"].shape == (2, *np.asarray(PHOTOS[0]).shape[:2])
     assert best["answer_attention"].shape == best["attention"].shape[1:]
-    small, *_ = of_images(image=PHOTOS[0], question="a ball", return_attention=True, attention_side=10)
+    small, *_ = image_pipe(image=PHOTOS[0], question="a ball", return_attention=True, attention_side=10)
     assert max(small["image"].size) == 10 and small["attention"].shape[1:] == small["image"].size[::-1]
 
 
@@ -91,14 +91,14 @@ def test_attention_is_that_of_regions_or_of_pixels(of_features, of_images, rows)
         ({"visual_features": np.ones((3, 5))}, "visual_feature_size=12"),
     ],
 )
-def test_inputs_that_cannot_be_answered(change, message, of_features, rows):
+def test_inputs_that_cannot_be_answered(change, message, feature_pipe, rows):
     with pytest.raises(ValueError, match=message):
-        of_features({**rows[0], **change})
-    [skipped], [first, *_] = of_features([{**rows[0], **change}, rows[1]], on_error="skip")
+        feature_pipe({**rows[0], **change})
+    [skipped], [first, *_] = feature_pipe([{**rows[0], **change}, rows[1]], on_error="skip")
     assert skipped["answer"] is None and skipped["error"]
     assert first["answer"] in ANSWERS
 
 
-def test_arguments_that_do_not_exist_are_refused(of_features, rows):
+def test_arguments_that_do_not_exist_are_refused(feature_pipe, rows):
     with pytest.raises(TypeError, match="num_beams"):
-        of_features(rows[0], num_beams=2)
+        feature_pipe(rows[0], num_beams=2)

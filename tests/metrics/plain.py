@@ -45,10 +45,10 @@ def rouge_l(prediction, references, beta=1.2):
     return (1 + beta**2) * precision * recall / (recall + beta**2 * precision) if precision else 0.0
 
 
-def _subsequence(one, two):
-    table = [[0] * (len(two) + 1) for _ in range(len(one) + 1)]
-    for i, a in enumerate(one):
-        for j, b in enumerate(two):
+def _subsequence(first, second):
+    table = [[0] * (len(second) + 1) for _ in range(len(first) + 1)]
+    for i, a in enumerate(first):
+        for j, b in enumerate(second):
             table[i + 1][j + 1] = table[i][j] + 1 if a == b else max(table[i][j + 1], table[i + 1][j])
     return table[-1][-1]
 

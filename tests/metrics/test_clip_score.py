@@ -42,7 +42,7 @@ def test_values_are_those_of_the_formula(encoder, prompt, weight):
         ids = processor.tokenizer(f"{prompt} {text}".strip(), return_tensors="pt")
         return model.get_text_features(**{name: ids[name] for name in ("input_ids", "attention_mask")}).pooler_output
 
-    scores, of_references = [], []
+    scores, ref_scores = [], []
     with torch.no_grad():
         for image, caption, references in zip(photos(2), CAPTIONS, REFERENCES, strict=True):
             pixels = processor.image_processor(images=image, return_tensors="pt")["pixel_values"]
@@ -50,11 +50,11 @@ def test_values_are_those_of_the_formula(encoder, prompt, weight):
             score = weight * max(cosine(model, embed(caption), seen), 0)
             nearest = max(0, *(cosine(model, embed(caption), embed(reference)) for reference in references))
             scores.append(score)
-            of_references.append(2 * score * nearest / (score + nearest) if score + nearest else 0.0)
+            ref_scores.append(2 * score * nearest / (score + nearest) if score + nearest else 0.0)
     metric = ClipScore(encoder, prompt=prompt, weight=weight, batch_size=1)
     actual = metric.compute(predictions=CAPTIONS, images=photos(2), references=REFERENCES, per_image=True)
     assert actual["per_image"]["clip_score"] == pytest.approx(scores, abs=1e-5)
-    assert actual["per_image"]["ref_clip_score"] == pytest.approx(of_references, abs=1e-5)
+    assert actual["per_image"]["ref_clip_score"] == pytest.approx(ref_scores, abs=1e-5)
     assert actual["clip_score"] == pytest.approx(sum(scores) / 2, abs=1e-5)
 
 
@@ -67,16 +67,16 @@ def test_long_captions_are_refused_or_cut(encoder):
 
 
 @each_row(
-    ("given", "named"),
+    ("inputs", "named"),
     [
         ({"predictions": CAPTIONS, "images": photos(1)}, "2"),
         ({"predictions": [], "images": []}, "0"),
         ({"predictions": CAPTIONS[:1], "images": photos(1), "references": [[]]}, "references"),
     ],
 )
-def test_what_does_not_fit_is_refused(encoder, given, named):
+def test_what_does_not_fit_is_refused(encoder, inputs, named):
     with pytest.raises(ValueError, match=named):
-        ClipScore(encoder).compute(**given)
+        ClipScore(encoder).compute(**inputs)
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ def test_files_are_scored(encoder, folder, files, capsys):
     values = dict(line.split() for line in printed.splitlines()[:-1])
     assert float(values["clip_score"]) == pytest.approx(expected["clip_score"], abs=1e-4)
     assert float(values["ref_clip_score"]) == pytest.approx(expected["ref_clip_score"], abs=1e-4)
-    of_images = json.loads((files / "scores.json").read_text())
-    assert [item["clip_score"] for item in of_images] == pytest.approx(expected["per_image"]["clip_score"], abs=1e-5)
+    written = json.loads((files / "scores.json").read_text())
+    assert [item["clip_score"] for item in written] == pytest.approx(expected["per_image"]["clip_score"], abs=1e-5)
     assert "--image-folder" in fails(capsys, "score", *options, "--clip-score", folder)
     assert "--truncate-captions" in fails(capsys, "score", *options, "--truncate-captions")
 

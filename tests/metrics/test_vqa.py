@@ -54,10 +54,10 @@ ANSWERS = st.sampled_from(["a dog", "dog", "2", "two", "Two dogs", "the", ""])
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(ANSWERS, st.lists(ANSWERS, min_size=2, max_size=10))
 def test_accuracy_is_the_mean_over_people_of_the_others_who_agree(answer, people):
-    def same(one: str, other: str) -> bool:
+    def same(first: str, other: str) -> bool:
         if len({person.strip() for person in people}) == 1:
-            return one.strip() == other.strip()
-        return normalize_answer(one) == normalize_answer(other)
+            return first.strip() == other.strip()
+        return normalize_answer(first) == normalize_answer(other)
 
     total = 0.0
     for left_out in range(len(people)):

@@ -84,15 +84,15 @@ def decode(decoder, words: list[int], cells: list[torch.Tensor]) -> tuple[torch.
     """Section 2.2: states `(length, hidden_size)`, and the maps of all words `(layers, heads, length, num_cells)`."""
     states, temperature, maps = embed(decoder, words), getattr(decoder.config, "attention_temperature", "head_dim"), []
     for layer in decoder.layers:
-        following, of_words = [], []
+        following, word_weights = [], []
         for position, state in enumerate(states):
             attended, _ = attend(layer.self_attn, state, states[: position + 1], temperature)
             state = normalize(layer.self_attn_norm, state + attended)
             attended, weights = attend(layer.encoder_attn, state, cells, temperature)
             following.append(feed(layer, normalize(layer.encoder_attn_norm, state + attended)))
-            of_words.append(weights)
+            word_weights.append(weights)
         states = following
-        maps.append(torch.tensor(of_words).transpose(0, 1))
+        maps.append(torch.tensor(word_weights).transpose(0, 1))
     return torch.stack(states), torch.stack(maps)
 
 

@@ -41,8 +41,8 @@ def test_grids_are_interpolated_between_the_centres_of_cells(rows, columns, widt
     maps = attention_maps(weights, cell_boxes(rows, columns).numpy(), width, height)
     assert maps.dtype == np.float32
     assert maps.shape == (3, height, width)
-    for actual, of_word in zip(maps, weights, strict=True):
-        np.testing.assert_allclose(actual, slow_bilinear(of_word.reshape(rows, columns), width, height), atol=1e-5)
+    for actual, grid in zip(maps, weights, strict=True):
+        np.testing.assert_allclose(actual, slow_bilinear(grid.reshape(rows, columns), width, height), atol=1e-5)
 
 
 def test_regions_are_painted_and_overlaps_add_up():

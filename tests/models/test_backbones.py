@@ -22,7 +22,7 @@ TINY_RESNEXT = {
 HEAD = r"_conv_head|_bn1|_fc"
 
 
-def of_the_port(name: str) -> nn.Module:
+def make_port(name: str) -> nn.Module:
     """Returns the port with weights and statistics such as those of a trained network."""
     torch.manual_seed(0)
     port = efficientnet_lite_pytorch.EfficientNet.from_name(name).eval()
@@ -45,7 +45,7 @@ def stages_of_the_port(port: nn.Module, config: NGSANEfficientNetLiteConfig, ima
 
 @each_row("name", VARIANTS)
 def test_every_stage_is_that_of_the_authors_code(name):
-    port, config = of_the_port(name), NGSANEfficientNetLiteConfig(**VARIANTS[name])
+    port, config = make_port(name), NGSANEfficientNetLiteConfig(**VARIANTS[name])
     model, weights = NGSANEfficientNetLiteBackbone(config).eval(), port.state_dict()
     model.load_state_dict({ours: weights[theirs] for ours, theirs in source_names(config)})
     images = torch.randn(1, 3, IMAGE_SIZES[name], IMAGE_SIZES[name])  # the port pads only for this size

@@ -43,12 +43,12 @@ def asked(request):
 @torch.no_grad()
 def all_captions(model, inputs, image: int) -> list[tuple[float, list[int]]]:
     """Every caption of an image with its log-probability: captions that end, and those of the maximum length."""
-    one = one_image(inputs, image)
+    single = one_image(inputs, image)
     tokens = [token for token in range(VOCAB_SIZE) if token != END]
     actual = {}
     ways = itertools.product(tokens, repeat=LONGEST - 1)
     rows = torch.tensor([[START, *way] for way in ways])
-    many = {name: tensor.expand(len(rows), *tensor.shape[1:]) for name, tensor in one.items()}
+    many = {name: tensor.expand(len(rows), *tensor.shape[1:]) for name, tensor in single.items()}
     log_probs = model(**many, decoder_input_ids=rows).logits.log_softmax(-1)
     for row, steps in zip(rows.tolist(), log_probs.tolist(), strict=True):
         score = 0.0
@@ -115,14 +115,14 @@ def diverse_by_loops(model, inputs, image: int, groups: int, penalty: float) -> 
 
     A group omits the best captions of earlier groups.
     """
-    one = one_image(inputs, image)
+    single = one_image(inputs, image)
     captions = [[START] for _ in range(groups)]
     ended: list[dict[tuple[int, ...], float]] = [{} for _ in range(groups)]
     for step in range(LONGEST):
         chosen = []
         for group in range(groups):
             ids = captions[group]
-            log_probs = model(**one, decoder_input_ids=torch.tensor([ids])).logits[0, -1].log_softmax(-1).tolist()
+            log_probs = model(**single, decoder_input_ids=torch.tensor([ids])).logits[0, -1].log_softmax(-1).tolist()
             taken = {max(before, key=before.__getitem__) for before in ended[:group] if before}
             values = {
                 token: value - penalty * chosen.count(token)
@@ -131,15 +131,15 @@ def diverse_by_loops(model, inputs, image: int, groups: int, penalty: float) -> 
             }
             best = max(values, key=values.__getitem__)
             if best == END or step == LONGEST - 1:
-                ended[group][*ids, best] = sequence_score(model, one, [*ids, best])
+                ended[group][*ids, best] = sequence_score(model, single, [*ids, best])
             captions[group] = [*ids, max(set(values) - {END}, key=values.__getitem__)]
             if step < LONGEST - 1:
                 chosen.append(captions[group][-1])
-    return [list(max(of_group, key=of_group.__getitem__)) for of_group in ended]
+    return [list(max(scores, key=scores.__getitem__)) for scores in ended]
 
 
-def sequence_score(model, one, ids: list[int]) -> float:
-    log_probs = model(**one, decoder_input_ids=torch.tensor([ids[:-1]])).logits[0].log_softmax(-1)
+def sequence_score(model, single, ids: list[int]) -> float:
+    log_probs = model(**single, decoder_input_ids=torch.tensor([ids[:-1]])).logits[0].log_softmax(-1)
     return float(log_probs.gather(-1, torch.tensor(ids[1:])[:, None]).sum())
 
 
@@ -150,9 +150,9 @@ def test_groups_avoid_each_others_words(asked, penalty):
     options |= {"diversity_penalty": penalty, "early_stopping": "never"}
     actual = generate(asked, diverse_beam_search, **options)
     for image in range(NUMBER):
-        of_image = actual[groups * image : groups * (image + 1)]
-        assert of_image == diverse_by_loops(*asked, image, groups, penalty)
-        assert len(set(map(tuple, of_image))) == groups
+        captions = actual[groups * image : groups * (image + 1)]
+        assert captions == diverse_by_loops(*asked, image, groups, penalty)
+        assert len(set(map(tuple, captions))) == groups
     if penalty == 20.0:
         actual = generate(asked, diverse_beam_search, min_new_tokens=LONGEST, **options)
         assert all(len({tuple(ids[:2]) for ids in actual[start : start + groups]}) == groups for start in (0, groups))
@@ -171,10 +171,10 @@ def test_no_caption_depends_on_the_cache_or_on_other_images(asked, search):
         together = model.generate(**inputs, **begun, **options)
         assert torch.equal(model.generate(**inputs, **begun, **options, use_cache=False), together)
         for image in range(NUMBER):
-            one = {name: prefix[image : image + 1] for name, prefix in begun.items()}
+            part = {name: prefix[image : image + 1] for name, prefix in begun.items()}
             if begun:
-                words = one["decoder_attention_mask"][0].bool()
-                one = {name: prefix[:, words] for name, prefix in one.items()}
-            alone = model.generate(**one_image(inputs, image), **one, **options)[0]
+                words = part["decoder_attention_mask"][0].bool()
+                part = {name: prefix[:, words] for name, prefix in part.items()}
+            alone = model.generate(**one_image(inputs, image), **part, **options)[0]
             padding = int((together[image] == PAD).cumprod(0).sum())
             assert without_padding(together[image][padding:]) == without_padding(alone)

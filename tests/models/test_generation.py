@@ -38,7 +38,7 @@ def test_a_batch_is_its_rows_alone(name, variant, method):
     model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
     together = spoken(model.generate(**inputs, **METHODS[method]))
     apart = [model.generate(**one_image(inputs, row), **METHODS[method]) for row in range(4)]
-    assert together == [text for of_row in apart for text in spoken(of_row)]
+    assert together == [text for output in apart for text in spoken(output)]
 
 
 @every_method

@@ -93,7 +93,7 @@ def test_features_of_given_boxes():
     boxes = random_boxes(2, 4, generator=torch.Generator().manual_seed(2))
     boxes[0, 0] = torch.tensor([0.0, 0.0, 1.0, 1.0])
     expected = [
-        [mean_in_box(of.numpy(), box.numpy()) for box in own] for of, own in zip(feature_map, boxes, strict=True)
+        [mean_in_box(maps.numpy(), box.numpy()) for box in row] for maps, row in zip(feature_map, boxes, strict=True)
     ]
     torch.testing.assert_close(region_features(feature_map, boxes), torch.tensor(expected).float(), atol=1e-5, rtol=0)
 

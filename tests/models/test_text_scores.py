@@ -47,12 +47,12 @@ def test_scores_are_those_of_a_slow_loop(competing, search):
         expected = slow_log_probabilities(model, inputs, sequences)
     actual = token_log_probabilities(model, inputs, sequences)
     scores = text_scores(model, tiny_tokenizer(), inputs, sequences)
-    for values, of_text, slow, sequence in zip(actual.tolist(), scores, expected, sequences, strict=True):
+    for values, result, slow, sequence in zip(actual.tolist(), scores, expected, sequences, strict=True):
         assert values[: len(slow)] == pytest.approx(slow, abs=1e-5)
         assert not any(values[len(slow) :])
-        assert of_text.score == pytest.approx(sum(slow) / len(slow), abs=1e-5)
+        assert result.score == pytest.approx(sum(slow) / len(slow), abs=1e-5)
         text = tiny_tokenizer().decode(sequence, skip_special_tokens=True)
-        assert [word for word, _ in of_text.words] == text.split()
+        assert [word for word, _ in result.words] == text.split()
 
 
 class Subwords:

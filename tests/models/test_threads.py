@@ -32,8 +32,8 @@ def test_pipeline_answers_threads_as_it_answers_one():
             actual = list(threads.map(answers, calls * 8))
     finally:
         sys.setswitchinterval(interval)
-    for of_call, right in zip(actual, expected * 8, strict=True):
-        assert [item[:2] for item in of_call] == [item[:2] for item in right]
-        for item, other in zip(of_call, right, strict=True):
+    for items, right in zip(actual, expected * 8, strict=True):
+        assert [item[:2] for item in items] == [item[:2] for item in right]
+        for item, other in zip(items, right, strict=True):
             np.testing.assert_allclose(item[2], other[2], atol=1e-5)
     assert pipe.model.config._attn_implementation == "sdpa"

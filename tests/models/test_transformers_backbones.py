@@ -132,9 +132,9 @@ def test_a_whole_model_and_its_vision_part_give_equal_features(write, part, pixe
     first, second = (vision(pixels).visual_features for vision, _ in loaded)
     torch.testing.assert_close(first, second)
     torch.testing.assert_close(first, full.vision_model(pixels).last_hidden_state[:, -16:])
-    of_whole, of_alone = (vision_provenance(*item)["checksums"] for item in loaded)
-    assert of_whole == of_alone
+    expected, actual = (vision_provenance(*item)["checksums"] for item in loaded)
+    assert expected == actual
     other = load_vision(tmp_path / "whole", out_features=[-2])
-    assert vision_provenance(*other)["checksums"]["config"] != of_whole["config"]
+    assert vision_provenance(*other)["checksums"]["config"] != expected["config"]
     _, processor = loaded[0]  # the square of 32 x 32 pixels is the complete image, without cropping
     assert (processor.size["height"], processor.size["width"]) == (32, 32) and not processor.do_center_crop

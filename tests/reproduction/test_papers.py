@@ -45,8 +45,8 @@ def test_the_changes_of_other_data_are_those_of_the_papers_configs(number):
         paper = load_training_config(run.config, run.paper_changes.split()).model
         small = load_training_config("ngsan/coco_layout", run.changes.split()).model
         defaults = {"key_norm": None, "norm_affine": False, "absolute_geometry": False}
-        of_both = [[model.get(field, defaults.get(field)) for field in fields] for model in (paper, small)]
-        assert of_both[0] == of_both[1], name
+        values = [[model.get(field, defaults.get(field)) for field in fields] for model in (paper, small)]
+        assert values[0] == values[1], name
         if number == "1":
             assert paper["num_hidden_layers"] == small["num_hidden_layers"], name
 

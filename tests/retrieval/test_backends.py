@@ -50,7 +50,7 @@ def index_of(folder, names, vectors, **about) -> IndexFolder:
 
 
 def names_of(hits) -> list[list[str]]:
-    return [[hit.name for hit in of_query] for of_query in hits]
+    return [[hit.name for hit in row] for row in hits]
 
 
 @pytest.fixture
@@ -122,8 +122,8 @@ def test_a_collection_of_milvus_that_lacks_embeddings_is_not_searched(tmp_path):
     index, spec = written(tmp_path / "index"), f"milvus:{tmp_path / 'milvus.db'}"
     backend = open_backend(index, spec)
     backend.add()
-    [of_three] = backend.client.query(backend.collection, filter='name == "3.jpg"', output_fields=["key"])
-    backend.client.delete(backend.collection, ids=[of_three["key"]])
+    [record] = backend.client.query(backend.collection, filter='name == "3.jpg"', output_fields=["key"])
+    backend.client.delete(backend.collection, ids=[record["key"]])
     with pytest.raises(IndexFolderError, match="48 of 49"):
         search(index, QUERIES, 1, spec)
     open_backend(index, spec).add()
@@ -258,11 +258,11 @@ def test_hits_are_those_of_a_sorted_list(sizes, num_queries, top_k, dtype, data)
     queries = np.array(data.draw(st.lists(st.tuples(numbers, numbers), min_size=num_queries, max_size=num_queries)))
     scores, actual = nearest(parts, queries.astype(np.float32), top_k)
     everything = [row for part in rows for row in part]
-    for query, of_query, places in zip(queries.tolist(), scores, actual, strict=True):
+    for query, values, places in zip(queries.tolist(), scores, actual, strict=True):
         products = [query[0] * x + query[1] * y for x, y in everything]
         expected = sorted(range(len(everything)), key=lambda place: (-products[place], place))[:top_k]
         assert places.tolist() == expected
-        assert of_query.tolist() == [products[place] for place in expected]
+        assert values.tolist() == [products[place] for place in expected]
 
 
 def test_a_backend_that_is_not_known():

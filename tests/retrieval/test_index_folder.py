@@ -90,7 +90,7 @@ def test_a_cut_file_is_found_when_its_shard_is_opened(tmp_path):
 def test_hits_have_the_captions_of_the_index(tmp_path):
     index = with_everything(tmp_path / "index")
     assert search(index, VECTORS[3:4], 1)[0][0].captions == ("caption 3", "another")
-    captions = [of_item for _, of_item, _ in index.items_at(np.array([4, 0]))]
+    captions = [texts for _, texts, _ in index.items_at(np.array([4, 0]))]
     assert captions == [("caption 4", "another"), ("caption 0", "another")]
     written(tmp_path / "plain")
     assert search(IndexFolder.open(tmp_path / "plain"), VECTORS[:1], 1)[0][0].captions == ()

@@ -100,13 +100,13 @@ def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made
     images = [photo((32, 24), seed) for seed in (3, 100)]
     answers = captioner(images, return_confidence=True, num_beams=2, num_return_sequences=2)
     judge = Confidence(made / name)
-    for image, of_image in zip(images, answers, strict=True):
+    for image, candidates in zip(images, answers, strict=True):
         [embedding] = embed_images(judge.encoder.model, judge.encoder.processor, [{"image": image}])
         density = sum(
             share * math.exp(10 * float(centre @ embedding))
             for centre, share in zip(clusters_of(calibration.clusters, len(embedding)), calibration.shares, strict=True)
         )
-        for answer in of_image:
+        for answer in candidates:
             [text] = embed_texts(judge.encoder.model, judge.encoder.processor, [answer["generated_text"]])
             logit = calibration.intercept + calibration.log_probability * answer["score"]
             logit += calibration.similarity * float(embedding @ text)

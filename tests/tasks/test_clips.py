@@ -108,8 +108,8 @@ def test_the_command_captions_files_folders_and_datasets(run, clips, tmp_path, c
     broken.write_bytes((clips / "train_station 0.mp4").read_bytes()[:200])
     lines = prints(capsys, "caption", "--model", run, clips, "--save-attention", tmp_path / "maps").splitlines()
     assert len(lines) == 6 and all("train_station" in line for line in lines)
-    of_rows = prints(capsys, "caption", "--model", run, "--data", f"videos:{clips}", "--split", "train").splitlines()
-    assert [line.split("\t")[1] for line in of_rows] == [line.split("\t")[1] for line in lines]
+    from_data = prints(capsys, "caption", "--model", run, "--data", f"videos:{clips}", "--split", "train").splitlines()
+    assert [line.split("\t")[1] for line in from_data] == [line.split("\t")[1] for line in lines]
     assert "broken.mp4" in fails(capsys, "caption", "--model", run, broken)
     record = json.loads(prints(capsys, "caption", "--model", run, clips / "train_station 0.mp4", "--json"))
     assert record["caption"] == lines[0].split("\t")[1]

@@ -52,9 +52,9 @@ def tuned(folder, name, **model):
     return new_captioner(config, [])
 
 
-def same_vision(found, expected) -> bool:
+def same_vision(model, expected) -> bool:
     expected = expected.state_dict()
-    return all(torch.equal(value, expected[name]) for name, value in found.state_dict().items())
+    return all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
 
 
 @each_row("name", ["blind", "seeing", "light", "own"])

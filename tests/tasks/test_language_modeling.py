@@ -78,8 +78,8 @@ def test_a_captioner_takes_the_language_model_and_its_vocabulary(stage, trained,
     config.write_text(yaml.safe_dump(written))
     train(load_training_config(config))
     captioner, processor = load_captioner(tmp_path / "run")
-    language_model, of_language_model = load_model(folder, "language_modeling")
-    assert processor.tokenizer.get_vocab() == of_language_model.tokenizer.get_vocab()
+    language_model, text_processor = load_model(folder, "language_modeling")
+    assert processor.tokenizer.get_vocab() == text_processor.tokenizer.get_vocab()
     loaded_weights = captioner.model.decoder.language_model.state_dict()
     for name, weight in language_model.state_dict().items():
         assert torch.equal(loaded_weights[name], weight), name

@@ -82,13 +82,13 @@ def test_rewards_of_characters_are_those_of_their_words():
     samples, images = ["ein hund rennt", "zwei kind"], torch.tensor([0, 1])
     ids = words(samples, padding=True, return_tensors="pt")["input_ids"]
     expected = CaptionRewards(references, words, {"cider_d": 1.0, "bleu_4": 0.5})(ids, images)
-    of_characters = characters(samples, padding=True, return_tensors="pt")["input_ids"]
+    character_ids = characters(samples, padding=True, return_tensors="pt")["input_ids"]
 
     def decode(token_ids):
         return characters.batch_decode(token_ids, skip_special_tokens=True)
 
     rewards = TextRewards(references, decode, characters.eos_token_id, "de", weights={"cider_d": 1.0, "bleu_4": 0.5})
-    torch.testing.assert_close(rewards(of_characters, images), expected)
+    torch.testing.assert_close(rewards(character_ids, images), expected)
 
 
 def test_a_self_critical_stage_rewards_the_words_of_subwords(tmp_path):

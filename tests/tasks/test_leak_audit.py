@@ -37,31 +37,31 @@ def audited(model) -> dict:
     return {finding.name: finding for finding in audit_model(model)}
 
 
-def leaks(found: dict) -> set[str]:
-    return {name for name, finding in found.items() if not finding.holds}
+def leaks(findings: dict) -> set[str]:
+    return {name for name, finding in findings.items() if not finding.holds}
 
 
 @each_row("name", CAPTIONERS)
 def test_no_captioner_leaks(name):
     make, fields = CAPTIONERS[name]
-    found = audited(make(**fields))
-    assert found.keys() == CONTRACTS and not leaks(found)
+    findings = audited(make(**fields))
+    assert findings.keys() == CONTRACTS and not leaks(findings)
     a_grid = name in ("spatial_captioner", "rstnet on a grid", "rstnet as released, but causal")
-    assert (found["order of regions"].change is None) == a_grid
+    assert (findings["order of regions"].change is None) == a_grid
 
 
 @each_row("name", nsa_transformer.VARIANTS)
 def test_no_translator_leaks(name):
-    found = audited(nsa_transformer.tiny_translator(**nsa_transformer.VARIANTS[name]))
-    assert found.keys() == {*OF_TEXT, "padded source tokens", "other sources of the batch"} and not leaks(found)
+    findings = audited(nsa_transformer.tiny_translator(**nsa_transformer.VARIANTS[name]))
+    assert findings.keys() == {*OF_TEXT, "padded source tokens", "other sources of the batch"} and not leaks(findings)
 
 
 @each_row("is_released", [False, True])
 def test_the_language_model_leaks_as_released_only(is_released):
     released = {"language_attention": "bidirectional", "language_tokenization": "caption_ids"}
-    found = audited(rstnet.tiny_language_model(**released if is_released else {}))
-    assert found.keys() == {*OF_TEXT, "other captions of the batch"}
-    assert leaks(found) == (OF_TEXT if is_released else set())
+    findings = audited(rstnet.tiny_language_model(**released if is_released else {}))
+    assert findings.keys() == {*OF_TEXT, "other captions of the batch"}
+    assert leaks(findings) == (OF_TEXT if is_released else set())
 
 
 def test_a_model_that_writes_no_words_is_refused():

@@ -61,15 +61,15 @@ def test_scores_are_those_of_single_questions(run, spec, capsys, tmp_path):
     assert [answer for answer, _ in actual] == single
     scores = [vqa_accuracy(answer, item["answers"]) for answer, item in zip(single, rows, strict=True)]
     output = tmp_path / "answers.json"
-    said = json.loads(prints(capsys, "evaluate", "--model", run, "--data", spec, "--output", output))
-    assert said["accuracy"] == pytest.approx(100 * np.mean(scores)) and said["questions"] == 6
-    assert said["accuracy_number"] == pytest.approx(100 * np.mean(scores[::2]))
+    printed = json.loads(prints(capsys, "evaluate", "--model", run, "--data", spec, "--output", output))
+    assert printed["accuracy"] == pytest.approx(100 * np.mean(scores)) and printed["questions"] == 6
+    assert printed["accuracy_number"] == pytest.approx(100 * np.mean(scores[::2]))
     written = json.loads(output.read_text())
     assert written == [{"question_id": 10 * n, "answer": a} for n, a in zip(range(30, 36), single, strict=True)]
     task = tiny_task(run, spec)
     assert task.known_metrics(rows) == ["accuracy", "accuracy_number", "accuracy_other"]
     assert task.evaluate(model, processor, rows, make_accelerator()).scores["accuracy"] == pytest.approx(
-        said["accuracy"]
+        printed["accuracy"]
     )
 
 
@@ -113,16 +113,16 @@ def test_word_vectors_come_from_a_file(spec, tmp_path):
 
 
 @each_row(
-    ("section", "key", "value", "said"),
+    ("section", "key", "value", "message"),
     [
         ("model", "visual_feature_size", 7, "dimension 6"),
         ("evaluation", "metric", "accuracy_yes", "accuracy_yes"),
         ("data", "spec", "scenes:size=4", "question"),
     ],
 )
-def test_wrong_training_configs_are_refused(spec, tmp_path, capsys, section, key, value, said):
+def test_wrong_training_configs_are_refused(spec, tmp_path, capsys, section, key, value, message):
     sections = tiny_sections(tmp_path / "run", spec)
     sections.setdefault(section, {})[key] = value
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(sections))
-    assert said in fails(capsys, "train", "--config", tmp_path / "config.yaml")
+    assert message in fails(capsys, "train", "--config", tmp_path / "config.yaml")
     assert not (tmp_path / "run").exists()

@@ -42,12 +42,12 @@ def test_the_loss_and_its_gradient_are_the_models_own(name):
     encoder = tiny_encoder(name)
     batch = batch_of(encoder)
     inputs = {key: value for key, value in batch.items() if key != "row_index"}
-    own = encoder.model(**inputs, return_loss=True).loss
-    own.backward()
+    loss = encoder.model(**inputs, return_loss=True).loss
+    loss.backward()
     expected = gradients(encoder)
     objective = Contrastive(None, encoder.pair_losses, encoder.loss_parameters)
     (prepared,) = objective.prepare(encoder.model, [MicroBatch(batch, 4)], Update(0, 0, one_process=True))
-    torch.testing.assert_close(prepared["losses"].mean(), own.detach(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(prepared["losses"].mean(), loss.detach(), rtol=1e-6, atol=1e-6)
     encoder.model.zero_grad()
     (objective.loss(encoder.model, prepared)[0] / objective.weight(prepared)).backward()
     actual = gradients(encoder)
@@ -92,9 +92,9 @@ def config_of(start: Path, folder: Path, lora=(), **training) -> RetrievalConfig
     return RetrievalConfig.from_dict({**sections(start, folder, **training), "lora": dict(lora)})
 
 
-@each_row(("own", "lora"), [(True, {}), (False, {}), (True, {"rank": 2})])
-def test_a_frozen_scale_stays_as_it_is(guest, tmp_path, own, lora):
-    train(config_of(guest("siglip"), tmp_path / "run", lora, freeze=["logit_scale"], own_loss=own, epochs=1))
+@each_row(("own_loss", "lora"), [(True, {}), (False, {}), (True, {"rank": 2})])
+def test_a_frozen_scale_stays_as_it_is(guest, tmp_path, own_loss, lora):
+    train(config_of(guest("siglip"), tmp_path / "run", lora, freeze=["logit_scale"], own_loss=own_loss, epochs=1))
     before, after = (load_file(item / "model.safetensors") for item in (guest("siglip"), tmp_path / "run" / "last"))
     assert torch.equal(before["logit_scale"], after["logit_scale"])
-    assert torch.equal(before["logit_bias"], after["logit_bias"]) == bool(lora or not own)
+    assert torch.equal(before["logit_bias"], after["logit_bias"]) == bool(lora or not own_loss)

@@ -53,7 +53,7 @@ def test_an_error_of_a_row_is_the_same_from_another_process(num_workers):
 @each_row("num_processes", [1, 2, 3])
 def test_processes_share_the_same_batches_without_loss_or_repetition(monkeypatch, num_items, num_processes):
     batches, shares = [], []
-    monkeypatch.setattr(batches_module, "gather_object", lambda own: shares.append(own) or own)
+    monkeypatch.setattr(batches_module, "gather_object", lambda item: shares.append(item) or item)
 
     def work(indices):
         batches.append(list(indices))
@@ -66,5 +66,5 @@ def test_processes_share_the_same_batches_without_loss_or_repetition(monkeypatch
     expected = [list(range(num_items))[start : start + 4] for start in range(0, num_items, 4)]
     assert sorted(batches) == expected
     everything = [pair for share in shares for pair in share]
-    monkeypatch.setattr(batches_module, "gather_object", lambda own: everything)
+    monkeypatch.setattr(batches_module, "gather_object", lambda item: everything)
     assert map_sharded(work, num_items, 4, accelerator) == [index * 10 for index in range(num_items)]

@@ -133,12 +133,12 @@ def whole_batch(name: str, folder: Path) -> Whole:
     return Whole(config, base, gradient(folder / "run", base))
 
 
-def check_equal(found: dict[str, torch.Tensor], whole: dict[str, torch.Tensor]) -> None:
-    largest = max(float(item.abs().max()) for item in whole.values())
+def check_equal(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    largest = max(float(item.abs().max()) for item in expected.values())
     assert largest > 1e-4
-    for name, item in whole.items():
+    for name, item in expected.items():
         torch.testing.assert_close(
-            found[name], item, rtol=1e-4, atol=1e-6 * max(1.0, largest), msg=lambda text, name=name: f"{name}: {text}"
+            actual[name], item, rtol=1e-4, atol=1e-6 * max(1.0, largest), msg=lambda text, name=name: f"{name}: {text}"
         )
 
 
@@ -151,10 +151,10 @@ OFTEN = ("teacher forcing", "self-critical", "hardest negatives", "answers")
 def test_parts_of_a_batch_have_the_gradient_of_the_whole(name, tmp_path):
     folder = tmp_path / "whole"
     folder.mkdir()
-    whole = whole_batch(name, folder)
+    batch = whole_batch(name, folder)
     parts = [f"training.output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]
-    train(load_training_config(whole.config, parts))
-    check_equal(gradient(tmp_path / "parts", whole.base), whole.gradient)
+    train(load_training_config(batch.config, parts))
+    check_equal(gradient(tmp_path / "parts", batch.base), batch.gradient)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def divided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
         folder.mkdir()
         wholes[name] = whole_batch(name, folder)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", __name__, *(str(whole.config) for whole in wholes.values())]
+    command += ["-m", __name__, *(str(batch.config) for batch in wholes.values())]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
@@ -177,8 +177,8 @@ def divided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_two_processes_have_the_gradient_of_one(divided, name):
-    whole = divided[name]
-    check_equal(gradient(whole.config.parent / "two", whole.base), whole.gradient)
+    batch = divided[name]
+    check_equal(gradient(batch.config.parent / "two", batch.base), batch.gradient)
 
 
 def train_on_this_process(configs: list[str]) -> None:

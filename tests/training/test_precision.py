@@ -26,11 +26,11 @@ def clean_state():
 
 
 @each_row(
-    ("found", "precision"),
+    ("capabilities", "precision"),
     [({"avx512_f": True, "avx512_bf16": True}, "bf16"), ({"sve_bf16": True}, "bf16"), ({"avx512_bf16": False}, "no")],
 )
-def test_auto_is_bf16_where_the_processor_computes_in_it(monkeypatch, found, precision):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
+def test_auto_is_bf16_where_the_processor_computes_in_it(monkeypatch, capabilities, precision):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     assert precision_of("auto", torch.device("cpu")) == precision
     assert [precision_of(asked, torch.device("cpu")) for asked in (None, "fp16", "bf16")] == ["no", "fp16", "bf16"]
     monkeypatch.delattr(torch.cpu, "get_capabilities")

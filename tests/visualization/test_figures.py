@@ -43,8 +43,8 @@ def check_maps(figure, titles):
 
 def test_every_word_and_the_answer_to_a_question_have_their_map():
     check_maps(plot_word_maps(IMAGE, WORDS, peaks(5)), WORDS)
-    *maps, of_answer = peaks(3)
-    check_maps(plot_question(IMAGE, ["what", "color"], maps, "red", of_answer), ["what", "color", "answer: red"])
+    *maps, answer_map = peaks(3)
+    check_maps(plot_question(IMAGE, ["what", "color"], maps, "red", answer_map), ["what", "color", "answer: red"])
 
 
 @each_row(("words", "shape"), [([], (0, 100, 200)), (WORDS, (4, 100, 200)), (WORDS, (5, 200, 100))])

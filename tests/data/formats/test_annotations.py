@@ -41,8 +41,8 @@ def write_karpathy(path, images=None):
 
 
 def write_coco(path, ids=SIZES):
-    images = [{"id": one, "width": SIZES[one][0], "height": SIZES[one][1], "file_name": f"{one}.jpg"} for one in ids]
-    annotations = [{"id": 100 - one % 50, "image_id": one, "caption": f"the {one}"} for one in ids]
+    images = [{"id": key, "width": SIZES[key][0], "height": SIZES[key][1], "file_name": f"{key}.jpg"} for key in ids]
+    annotations = [{"id": 100 - key % 50, "image_id": key, "caption": f"the {key}"} for key in ids]
     return write_json(path, {"images": images, "annotations": annotations})
 
 

@@ -128,13 +128,13 @@ TABLES = {
 }
 
 
-@each_row(("name", "text", "expected", "said"), [(name, *row) for name, row in TABLES.items()])
-def test_no_caption_of_a_photograph_is_lost_without_a_word(tmp_path, recwarn, name, text, expected, said):
+@each_row(("name", "text", "expected", "facts"), [(name, *row) for name, row in TABLES.items()])
+def test_no_caption_of_a_photograph_is_lost_without_a_word(tmp_path, recwarn, name, text, expected, facts):
     folder = write(tmp_path / name, "0.png")
     (folder / f"metadata{folder.suffix}").write_text(text)
     assert captions_by_name(folder) == {"0.png": list(expected)}
     messages = " ".join(str(warning.message) for warning in recwarn)
-    assert all(fact in messages for fact in said) and bool(messages) == bool(said)
+    assert all(fact in messages for fact in facts) and bool(messages) == bool(facts)
 
 
 def test_captions_of_both_text_files_beside_a_photograph(tmp_path):

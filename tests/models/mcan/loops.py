@@ -18,7 +18,7 @@ def attended(layer, name, queries, keys, bias=None):
     module, norm = getattr(layer, name), getattr(layer, f"{name}_norm")
     biases = [None] * len(queries) if bias is None else bias
     pairs = zip(queries, biases, strict=True)
-    return [normalized(norm, query + attend(module, query, keys, bias=own)[0]) for query, own in pairs]
+    return [normalized(norm, query + attend(module, query, keys, bias=query_bias)[0]) for query, query_bias in pairs]
 
 
 def fed_forward(layer, state):

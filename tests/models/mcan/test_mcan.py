@@ -77,8 +77,8 @@ def test_words_are_spread_over_regions_by_guided_attention():
     attentions = output.cross_attentions
     for layer, expected in ((None, sum(attentions) / 2), (1, attentions[1])):
         (words, weights, regions), (unknown, *_) = question_attention(model, processor.tokenizer, inputs, layer=layer)
-        of_words = expected[0, :, :3, :4].mean(0).T
-        np.testing.assert_allclose(weights, of_words / of_words.sum(-1, keepdim=True), atol=1e-6)
+        means = expected[0, :, :3, :4].mean(0).T
+        np.testing.assert_allclose(weights, means / means.sum(-1, keepdim=True), atol=1e-6)
     assert words == ["is", "there", "a", "ball"] and unknown == ["<unk>"]
     np.testing.assert_allclose(regions, output.image_glimpses[0, :, :3].mean(0), atol=1e-6)
 

@@ -138,9 +138,9 @@ def test_a_trained_text_encoder_is_loaded_and_kept(tmp_path):
         MHSANModel(tiny_config(text_config={**BERT, "num_hidden_layers": 3}, text_pretrained=str(tmp_path / "encoder")))
 
 
-def assert_same_weights(one, other):
-    assert one.state_dict().keys() == other.state_dict().keys()
-    assert all(torch.equal(weight, other.state_dict()[name]) for name, weight in one.state_dict().items())
+def assert_same_weights(model, other):
+    assert model.state_dict().keys() == other.state_dict().keys()
+    assert all(torch.equal(weight, other.state_dict()[name]) for name, weight in model.state_dict().items())
 
 
 def partly_frozen(folder) -> MHSANModel:
@@ -156,7 +156,7 @@ def partly_frozen(folder) -> MHSANModel:
 def test_frozen_layers_of_the_text_encoder_are_neither_trained_nor_saved(tmp_path):
     model = partly_frozen(tmp_path).train()
     frozen = set(model.frozen_text_weights())
-    assert {name for name, one in model.text.named_parameters() if not one.requires_grad} == frozen
+    assert {name for name, weight in model.text.named_parameters() if not weight.requires_grad} == frozen
     assert frozen == {name for name, _ in model.text.named_parameters() if not name.startswith("encoder.layer.1.")}
     assert not model.text.embeddings.training and not model.text.encoder.layer[0].training
     assert model.text.encoder.layer[1].training

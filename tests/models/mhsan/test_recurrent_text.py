@@ -32,13 +32,13 @@ def randomized(sru: SRU, seed: int = 3) -> SRU:
 def load_released(sru: SRU, weights: dict[str, torch.Tensor]) -> None:
     """The columns of released matrices have the order (direction, unit, matrix), vectors (gate, direction, unit)."""
     for index, layer in enumerate(sru.layers):
-        of_layer = {name: weights[f"rnn_lst.{index}.{name}"] for name in ("weight", "weight_c", "bias")}
-        matrix = of_layer["weight"].unflatten(1, (layer.output_size, -1)).permute(2, 1, 0).flatten(0, 1)
+        released = {name: weights[f"rnn_lst.{index}.{name}"] for name in ("weight", "weight_c", "bias")}
+        matrix = released["weight"].unflatten(1, (layer.output_size, -1)).permute(2, 1, 0).flatten(0, 1)
         layer.load_state_dict(
             {
                 "projection.weight": matrix,
-                "peephole": of_layer["weight_c"].unflatten(0, (2, -1)),
-                "bias": of_layer["bias"].unflatten(0, (2, -1)),
+                "peephole": released["weight_c"].unflatten(0, (2, -1)),
+                "bias": released["bias"].unflatten(0, (2, -1)),
             }
         )
 

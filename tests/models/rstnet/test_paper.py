@@ -93,13 +93,13 @@ def test_words_without_the_language_signal_attend_to_the_cells_alone_in_training
     module = AdaptiveAttention(tiny_config(language_signal_dropout=0.25, attention_dropout=0.0), 0)
     query, tokens, signal = torch.randn(4, 100, 32), torch.randn(2, 5, 32), torch.randn(4, 100, 32)
     output, _, visualness = module.eval()(query, tokens, signal)
-    of_training, _, without = module.train()(query, tokens, signal)
+    trained, _, without = module.train()(query, tokens, signal)
     dropped = without == 1
     assert 0.2 < dropped.float().mean() < 0.3 and visualness.max() < 1
-    assert torch.equal(of_training[~dropped], output[~dropped]) and torch.equal(without[~dropped], visualness[~dropped])
+    assert torch.equal(trained[~dropped], output[~dropped]) and torch.equal(without[~dropped], visualness[~dropped])
     row, word = dropped.nonzero()[0].tolist()
     expected, _ = attend(module, query[row, word], tokens[row // 2])
-    torch.testing.assert_close(of_training[row, word], expected, **CLOSE)
+    torch.testing.assert_close(trained[row, word], expected, **CLOSE)
 
 
 def fed(block, state: torch.Tensor) -> torch.Tensor:

@@ -64,11 +64,11 @@ class Linear(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.calls = 0
-        self.of_images, self.of_texts = torch.nn.Linear(6, 4), torch.nn.Linear(6, 4)
+        self.image_layer, self.text_layer = torch.nn.Linear(6, 4), torch.nn.Linear(6, 4)
 
     def forward(self, pixels, words):
         self.calls += 1
-        return ModelOutput(image_embeds=self.of_images(pixels), text_embeds=self.of_texts(words))
+        return ModelOutput(image_embeds=self.image_layer(pixels), text_embeds=self.text_layer(words))
 
 
 @each_row("loss", LOSSES)
@@ -78,7 +78,7 @@ def test_gradients_are_those_of_the_whole_batch(loss, cuts, one_process, calls, 
     torch.manual_seed(0)
     model, settings = Linear(), ContrastiveSettings(loss=loss, loss_reduction=reduction)
     pixels, words, rows = torch.randn(4, 6), torch.randn(8, 6), torch.tensor([3, 9, 4, 0])
-    similarities = model.of_images(pixels) @ model.of_texts(words).mT
+    similarities = model.image_layer(pixels) @ model.text_layer(words).mT
     losses = losses_of(similarities, rows, rows.repeat_interleave(2), settings)
     if reduction == "sum":
         losses = losses * len(losses)  # the loop divides by the number of pairs
@@ -163,11 +163,11 @@ def test_modules_drop_in_training_mode_only_in_place_where_asked_and_other_tenso
         assert torch.equal(nn.Dropout(0.5).eval()(states), states)
         dropped = nn.Dropout(0.5, inplace=True)(states)
         torch.manual_seed(1)
-        of_no_rows = functional.dropout(torch.ones(5, 40), 0.5)
+        plain = functional.dropout(torch.ones(5, 40), 0.5)
     assert dropped is states
     assert torch.equal(dropped, drop([1, 2], (2, 50), p=0.5, seed=0, step=0))
     torch.manual_seed(1)
-    assert torch.equal(of_no_rows, functional.dropout(torch.ones(5, 40), 0.5))
+    assert torch.equal(plain, functional.dropout(torch.ones(5, 40), 0.5))
 
 
 def test_layers_are_not_computed_again_with_other_masks():

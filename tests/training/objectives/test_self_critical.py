@@ -45,12 +45,12 @@ def flat_gradient(model, loss) -> torch.Tensor:
 def estimates(model, objective) -> torch.Tensor:
     """Independent estimates of the gradient, each the mean of many images."""
     image = toy_image(IMAGES)
-    found = []
+    gradients = []
     for group in range(GROUPS):
         prepared = objective.prepare_batch(model, {**image, "row_index": torch.arange(IMAGES)}, Update(3, group))
         loss, _ = objective.loss(model, prepared)
-        found.append(flat_gradient(model, loss / objective.weight(prepared)))
-    return torch.stack(found)
+        gradients.append(flat_gradient(model, loss / objective.weight(prepared)))
+    return torch.stack(gradients)
 
 
 def self_critical(policy=(), **settings):
@@ -58,18 +58,18 @@ def self_critical(policy=(), **settings):
     return SelfCritical(ToyRewards(), settings, toy_policy(**dict(policy)))
 
 
-def assert_mean_is(found: torch.Tensor, expected: torch.Tensor):
+def assert_mean_is(samples: torch.Tensor, expected: torch.Tensor):
     """Within 3 standard errors: few coordinates deviate more, none by much, and not all in one direction."""
-    error = found.std(0) / math.sqrt(len(found))
+    error = samples.std(0) / math.sqrt(len(samples))
     moves = error > 1e-7
     assert moves.sum() > 100
-    torch.testing.assert_close(found.mean(0)[~moves], expected[~moves], rtol=0, atol=1e-5)
-    z = (found.mean(0) - expected)[moves] / error[moves]
+    torch.testing.assert_close(samples.mean(0)[~moves], expected[~moves], rtol=0, atol=1e-5)
+    z = (samples.mean(0) - expected)[moves] / error[moves]
     assert (z.abs() <= 3).double().mean() >= 0.98
     assert z.abs().max() <= 4.5
     direction = expected / expected.norm()
-    along = found @ direction
-    assert abs(along.mean() - expected.norm()) <= 3 * along.std() / math.sqrt(len(found))
+    along = samples @ direction
+    assert abs(along.mean() - expected.norm()) <= 3 * along.std() / math.sqrt(len(samples))
 
 
 TEMPERED = {"temperature": 0.7, "top_p": 0.8}
@@ -82,8 +82,8 @@ SLOW = [("leave_one_out", 1.0, TEMPERED), ("greedy", 1.0, TEMPERED), ("mean", 2 
 )
 def test_the_estimate_is_the_gradient_of_the_expected_reward(baseline, share, policy):
     model = toy_captioner()
-    found = estimates(model, self_critical(policy=policy, baseline=baseline))
-    assert_mean_is(found, share * exact_gradient(model, **policy))
+    actual = estimates(model, self_critical(policy=policy, baseline=baseline))
+    assert_mean_is(actual, share * exact_gradient(model, **policy))
 
 
 def greedy_caption(model) -> tuple[int, ...]:
@@ -99,16 +99,16 @@ def test_baselines_are_those_of_the_definitions():
     model, rewards = toy_captioner(), ToyRewards()
     batch = {**toy_image(4), "row_index": torch.arange(4)}
     baselines = {
-        "greedy": lambda image, own: rewards.of(greedy_caption(model)),
-        "mean": lambda image, own: sum(image) / 3,
-        "leave_one_out": lambda image, own: (sum(image) - own) / 2,
+        "greedy": lambda image, reward: rewards.of(greedy_caption(model)),
+        "mean": lambda image, reward: sum(image) / 3,
+        "leave_one_out": lambda image, reward: (sum(image) - reward) / 2,
     }
     for baseline, expected in baselines.items():
         prepared = self_critical(baseline=baseline).prepare_batch(model, batch, Update(0, 0))
         worth = [rewards.of([word for word in ids if word >= 0]) for ids in prepared["labels"].tolist()]
-        for row, own in enumerate(worth):
+        for row, reward in enumerate(worth):
             image = worth[row // 3 * 3 : row // 3 * 3 + 3]
-            assert prepared["advantages"][row].item() == pytest.approx(own - expected(image, own), abs=1e-5)
+            assert prepared["advantages"][row].item() == pytest.approx(reward - expected(image, reward), abs=1e-5)
 
 
 def test_beams_are_the_likeliest_captions_and_none_twice():
@@ -214,6 +214,6 @@ HEALTHY = {"reward": 1.0, "bad_endings": 0.01, "reference_log_likelihood": -2.0}
     ],
 )
 def test_warnings_tell_of_bad_endings_and_of_an_exploited_reward_only(last, words):
-    found = self_critical().warnings([HEALTHY, {**HEALTHY, **last}])
-    assert len(found) == len(words)
-    assert all(word in warning for word, warning in zip(words, found, strict=True))
+    messages = self_critical().warnings([HEALTHY, {**HEALTHY, **last}])
+    assert len(messages) == len(words)
+    assert all(word in warning for word, warning in zip(words, messages, strict=True))

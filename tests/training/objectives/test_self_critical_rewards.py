@@ -196,9 +196,9 @@ def test_a_function_must_return_a_finite_number_for_each_caption(values):
     ],
 )
 def test_rewards_that_cannot_be_computed(changed, named):
-    given = {"references": REFERENCES, "tokenizer": TOKENIZER, "weights": {"cider_d": 1.0}, **changed}
+    settings = {"references": REFERENCES, "tokenizer": TOKENIZER, "weights": {"cider_d": 1.0}, **changed}
     with pytest.raises(RewardError, match=named):
-        CaptionRewards(**given)(*sample_batch())
+        CaptionRewards(**settings)(*sample_batch())
 
 
 def test_the_dual_encoder_of_a_reward_works_on_the_device_of_the_samples():

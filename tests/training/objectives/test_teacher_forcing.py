@@ -71,14 +71,14 @@ def test_the_loss_is_the_weighted_sum_over_target_words(smoothing, caption_weigh
     inputs = objective.prepare_batch(model, passed, Update(0, 0))
     loss, statistics = objective.loss(model, inputs)
     expected = weights = 0.0
-    for row, of_caption in enumerate(caption_weights or [1.0] * 3):
+    for row, caption_weight in enumerate(caption_weights or [1.0] * 3):
         for place in range(4):
             if labels[row, place] == -100:
                 continue
-            scores, of_teacher, share = logits[row, place].tolist(), taught[row, place].tolist(), weight or 0.0
+            scores, targets, share = logits[row, place].tolist(), taught[row, place].tolist(), weight or 0.0
             learnt = (1 - share) * slow_loss(scores, labels[row, place], smoothing)
-            learnt += share * temperature**2 * slow_divergence(scores, of_teacher, temperature)
-            expected, weights = expected + of_caption * learnt, weights + of_caption
+            learnt += share * temperature**2 * slow_divergence(scores, targets, temperature)
+            expected, weights = expected + caption_weight * learnt, weights + caption_weight
     assert loss.item() == pytest.approx(expected, rel=1e-4)
     assert objective.weight(inputs) == pytest.approx(weights)
     assert set(model.inputs) == {"visual_features", "decoder_input_ids", "use_cache"}
