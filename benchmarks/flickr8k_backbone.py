@@ -1,7 +1,7 @@
 """Training of the packaged captioner: also its backbone's last stages, distillation from all seeds, self-critical.
 
     python benchmarks/flickr8k_captioner.py --features FEATURES
-    python benchmarks/flickr8k_backbone.py --images DIR --checkpoint flickr8k
+    python benchmarks/flickr8k_backbone.py --images DIR --checkpoint flickr8k_captioner
 
 The first command trains captioners on features. The second command starts from their first stage, cross-entropy. It
 attaches the backbone to each captioner, trains both by cross-entropy, then the decoder self-critically, distills the

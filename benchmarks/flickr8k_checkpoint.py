@@ -127,6 +127,8 @@ def write_files(checkpoint: Path, model: PreTrainedModel, processor: Any, facts:
         state_licence(folder, Source(checkpoint.name, facts.license, facts.license_name))
         leave_out_code(folder, checkpoint)
 
+    if checkpoint.exists() and not (checkpoint / "config.json").is_file():
+        raise SystemExit(f"{checkpoint} is not a model and would be replaced; choose another folder.")
     write_folder_atomically(checkpoint, fill, manifest=False)
 
 

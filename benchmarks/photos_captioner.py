@@ -1,11 +1,11 @@
 """The packaged captioner `ngsan-photos`: the captioner of Flickr8k, trained further on a mixture of photographs.
 
-    python benchmarks/flickr8k_backbone.py --images DIR --checkpoint flickr8k    # the initial captioner
+    python benchmarks/flickr8k_backbone.py --images DIR --checkpoint flickr8k_captioner    # the initial captioner
     python benchmarks/photos_data.py --data DIR --output photos
     VISION="--backbone efficientnet-lite2 --image-size 352 --out-features stage5 --engine onnx"
     hf-ngsan extract --images images:photos --split validation $VISION --output stage5
     hf-ngsan extract --images images:photos --split train $VISION --output stage5 --copies 2
-    python benchmarks/photos_captioner.py --start flickr8k --features stage5
+    python benchmarks/photos_captioner.py --start flickr8k_captioner --features stage5
 
     # then with photographs that have no captions (photos_detections.py), and self-critically without them
     python benchmarks/photos_captioner.py --start checkpoints/ngsan-photos --features described --stages described

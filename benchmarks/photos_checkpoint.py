@@ -1,6 +1,7 @@
 """Writes the packaged models of photographs, ngsan-photos and mhsan-photos, from their training runs.
 
-    python benchmarks/photos_checkpoint.py --start flickr8k --captioner runs/photos/scst-0 --dual-encoder runs/mhsan \\
+    python benchmarks/photos_checkpoint.py --start flickr8k_captioner --captioner runs/photos/scst-0 \\
+        --dual-encoder runs/mhsan \\
         --flickr8k DIR --general DIR --output checkpoints
 
 Each model is evaluated from pixels on both validation splits with the saved float16 weights. Then its graphs and its

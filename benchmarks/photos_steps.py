@@ -5,7 +5,7 @@
         hf-ngsan extract --images images:photos --split $split --backbone flickr8k --engine onnx --output features
     done
     hf-ngsan extract --images unlabelled --backbone flickr8k --engine onnx --output unlabelled_features
-    BASE="--start flickr8k --features features --data general_photos"
+    BASE="--start flickr8k_captioner --features features --data general_photos"
     python benchmarks/photos_steps.py $BASE --variants mixture --seeds 0
     python benchmarks/photos_detections.py --model runs/photos_steps/mixture-0/last --features unlabelled_features \\
         --detections more.json --known features --known-detections detections/*.json --output described

@@ -91,6 +91,15 @@ def test_a_captioner_trains_evaluates_and_captions(workplace):
 
 
 @pytest.mark.slow
+def test_the_first_commands_of_the_page_train(workplace):
+    [(_, code)] = BLOCK.findall(PAGES[: PAGES.index("## A captioner")])
+    _, *commands = (shlex.split(line, comments=True) for line in code.splitlines())
+    for number, command in enumerate(commands):
+        run(["-m", "hf_ngsan.cli", *command[1:], "training.epochs=1", f"training.output_dir=first/{number}"], workplace)
+        assert len(history(workplace / "first" / str(number))) == 1
+
+
+@pytest.mark.slow
 def test_a_dual_encoder_trains(workplace):
     follow("A dual encoder", workplace)
     first, *_, last = history(workplace / "runs" / "matching")

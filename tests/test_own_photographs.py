@@ -12,14 +12,10 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.readers import set_aside
 from hf_ngsan.exporting.onnx_folder import open_captioner
-from hf_ngsan.languages import language_of
-from hf_ngsan.loading.models import load_captioner
 from tests.commands.running import fails, prints
-from tests.commands.test_attach_vision import write_backbone
 from tests.exporting import eager
 from tests.models.tiny_photos import photo
 from tests.tables import each_row
-from tests.tasks.tiny import MODEL
 from tests.test_documents import ROOT, blocks, commands_of
 
 PAGE = ROOT / "docs" / "own_photographs.md"
@@ -45,7 +41,6 @@ def here(captioner, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     write_photos(tmp_path / "photos", 24)
-    photo((30, 30), seed=99).convert("RGB").save(tmp_path / "new_photo.jpg")
     shutil.copytree(captioner, tmp_path / "tiny")
     return tmp_path
 
@@ -53,9 +48,7 @@ def here(captioner, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog, monkeypatch):
     eager.use_eager_graphs(monkeypatch)
-    inspect, train, caption, before, after, *_ = commands_of(PAGE)
-    text = prints(capsys, *inspect)
-    assert "24 images" in text and "no problem" in text and "unnamed.jpg" in text
+    _, train, _, before, after, *_ = commands_of(PAGE)
     (here / "tiny" / "onnx").mkdir()
     (here / "tiny" / "confidence.json").touch()
     assert main([*train, *TINY, "model.init_from=tiny"]) == 0
@@ -63,7 +56,6 @@ def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog, monkeypa
     assert "runs/fine_tune/best/onnx: " in output.out and open_captioner("runs/fine_tune/best") is not None
     assert "2 photographs are too few" in output.err and "calibrate --model runs/fine_tune/best --data" in output.err
     assert "2 of 24 images" in caplog.text and "unknown" in caplog.text and "on 22 images" in caplog.text
-    assert prints(capsys, *caption).startswith("new_photo.jpg\t")
     _, validation = set_aside(load_data("images:photos", "train"), "photos")
     for command in (before, after):
         command = [word.replace("ngsan-photos", "tiny") for word in command]
@@ -80,14 +72,6 @@ def test_broken_photographs_are_all_named_before_the_training_starts(here, capsy
     message = fails(capsys, *commands_of(PAGE)[1], *TINY, "model.init_from=tiny")
     assert all(fact in message for fact in ("3 of 24", "beach.jpg", "more 3.jpg", "more 8.jpg"))
     assert not Path("runs").exists()
-
-
-def test_the_first_command_of_the_page_on_languages_trains_on_photographs(here, capsys):
-    first, *_ = commands_of(ROOT / "docs" / "languages.md")
-    command = [word.replace("efficientnet-lite0", str(write_backbone(here / "backbone"))) for word in first]
-    sizes = [f"model.{key}={value}" for key, value in MODEL.items()]
-    prints(capsys, *command, *TINY, *sizes, "data.min_word_count=1")
-    assert language_of(load_captioner("runs/flickr8k")[1].tokenizer) == "de"
 
 
 @each_row(("number", "chosen"), [(4, [1, 3]), (9, [1, 3, 5, 7]), (10, [4, 9]), (25, [9, 19])])

@@ -25,12 +25,11 @@ GOOD = {1: encoded(1), 2: encoded(2)}
 BAD = {21: b"", 22: GOOD[1][: len(GOOD[1]) // 2], 23: b"no picture"}
 
 
-def write_data(folder: Path, images: dict[int, bytes]) -> str:
+def write_data(folder: Path, images: dict[int, bytes], captions=(("a red circle", "a blue square"),)) -> str:
     """Writes the same Parquet file of photographs for training and validation; returns the dataset's name."""
     folder.mkdir()
-    captions = ["a red circle", "a blue square"]
     rows = [
-        {"image_id": key, "image": {"bytes": content, "path": None}, "captions": captions}
+        {"image_id": key, "image": {"bytes": content, "path": None}, "captions": captions[key % len(captions)]}
         for key, content in images.items()
     ]
     for split in ("train", "validation"):

@@ -1,244 +1,236 @@
-"""The commands of README and docs, run in their order as a user types them, on tiny data."""
+"""The commands of README and docs: page by page, in their order, as a user types them, on tiny data."""
 
+import importlib
 import json
+import os
 import re
+import runpy
 import shlex
 import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import chdir, redirect_stdout, suppress
+from io import StringIO
+from itertools import chain
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
-from matplotlib.cbook import get_sample_data
-from PIL import Image
-from transformers import ResNetConfig, ResNetForImageClassification
+import yaml
 
-from hf_ngsan.cli import parse
+from hf_ngsan.cli import main, parse
 from hf_ngsan.data import load_data
-from hf_ngsan.data.scenes import load_scenes
-from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.reproduction import find_table, results
 from hf_ngsan.tasks import load_training_config
 from tests.commands.running import prints
-from tests.data.formats.files import SIZES, write_tsv
-from tests.data.test_nlvr import example
-from tests.data.test_nlvr import write as write_statements
-from tests.extraction.tiny import write_coco_file, write_photos
+from tests.exporting import eager
 from tests.hub_stub import REPOSITORY
+from tests.page_data import write_inputs
 from tests.sharing.conftest import online  # noqa: F401
-from tests.tasks.tiny_translation import write_pairs
-from tests.test_documents import ROOT, commands_of
-from tests.test_photographs import write_data
+from tests.test_documents import PAGES, ROOT, lines_of, name_of
 
-WHOLE = [
-    "README.md",
-    *(f"docs/{name}.md" for name in ("first_steps", "captioning", "training", "self_critical", "several_machines")),
-    *(f"docs/{name}.md" for name in ("features", "image_search", "metrics")),
-]
-"""Pages whose commands are all run, in their order."""
-IN_PART = [f"docs/{name}.md" for name in ("translation", "vqa", "sharing", "serving", "reproduce")]
-"""Pages whose commands with a checked output are run afterwards."""
-CAPTIONS = ["a man in a uniform", "a dog jumps over a log in the grass"]
-SCENES = "scenes:size=24,validation=4,test=6"
-SIZES_OF_MODELS = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "num_hidden_layers": 1}
-TINY = {
-    "ngsan": {**SIZES_OF_MODELS, "geometry_hidden_size": 4},
-    "spatial_captioner": {"hidden_size": 16, "intermediate_size": 32},
-    "mhsan": {"hidden_size": 12, "projection_dim": 10, "attention_hidden_size": 6},
-    "nsa_transformer": SIZES_OF_MODELS,
-    "mcan": {**SIZES_OF_MODELS, "word_embedding_size": 8, "reduction_hidden_size": 8, "pooled_size": 16},
-}
-"""Sizes of the models that are trained, by the folder of their training config."""
-WITHOUT_AN_END = ("serve --model captioner --port 8000", "app", "app --model ngsan-signed-scenes --data scenes")
-"""Servers, which other tests start."""
-
-
-OF_BOXES = ("boxes.json", "regions", "of-boxes")
-"""Names in commands that tests/extraction/test_boxes.py runs."""
-EXPORT = "export --model captioner --output exported --check"
-"""Half a minute with a backbone; tests/exporting runs it with tiny captioners."""
-RUN = ("best/config.json", "best/*.safetensors", "last/config.json", "last/*.safetensors", "training_config.yaml")
-RUN += ("checkpoints/*", "tensorboard/*", "history.jsonl")
-"""Files of a run, as described in docs/training.md."""
-CAPTION = r"photo\.jpg\t\w+( \S+)*"
-LINES = {
-    "caption photo.jpg": (1, CAPTION),
-    "caption photo.jpg --save-attention maps": (1, CAPTION),
-    "caption photo.jpg --generate required_words=dog,grass": (1, r"photo\.jpg\t(?=.*\bdog\b)(?=.*\bgrass\b).+"),
-    "caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3": (3, CAPTION),
-    "caption photo.jpg --scores": (1, r"photo\.jpg\t[^\t]+\t-\d\.\d+\t\d\.\d+(\tunlike the training images)?"),
-    "caption photo.jpg --json": (1, r'\{"image": "photo\.jpg", "caption": .*\}'),
-    "caption photos --json --output captions.jsonl": (0, ""),
-    "caption --model runs/scenes --data scenes --limit 5": (5, r"\d+\t.*"),
-    "caption --model captioner photo.jpg": (1, r"photo\.jpg\t.+"),
-    "caption photo.jpg --num-beams 5 --rerank-with runs/flickr8k_sru": (1, CAPTION),
-    "caption photo.jpg --num-beams 8 --rerank-with mhsan-photos": (1, CAPTION),
-    "answer --model runs/nlvr --data nlvr:DIR,images=true --split test --limit 5 --save-attention figures": (
-        5,
-        r"\d+\t(true|false)\t0\.\d+",
-    ),
-    "translate --model runs/multi30k 'A dog jumps over a log.'": (1, r".*"),
-    "score --predictions captions.json --references references.json": (8, r"\w+ +\d\.\d{4}|6 images.*"),
-    "score --predictions captions.json --references references.json --metrics meteor": (
-        2,
-        r"meteor +\d\.\d{4}|6 images.*",
-    ),
-}
-"""The number of lines that commands print, all different, and a regular expression for every line."""
-SCORES = {
-    "evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json": {"cider_d", "bleu_4", "rouge_l"},
-    "evaluate --model runs/scenes --data scenes --record": {"cider_d"},
-    "evaluate --model runs/flickr8k_sru --data features:features --split validation": {"images", "captions", "all"},
-    "evaluate --model runs/multi30k --data parallel:multi30k,source=en,target=de --split test_2016_flickr": {
-        "bleu",
-        "signatures",
-    },
-    "evaluate --model runs/nlvr --data nlvr:DIR --split test": {"questions", "accuracy"},
-}
-ROWS = {"features": ("train", 3), "coco-features": ("train", 4), "bottom-up": ("test", len(SIZES) - 1)}
-"""A split of the features that commands write, and its size."""
-OF_OTHER_PAGES = [
-    "train --config nsa_transformer/multi30k data.spec=parallel:multi30k,source=en,target=de",
-    "train --config mcan/nlvr data.spec=nlvr:DIR 'model.geometric_bias=[query]'",
-    "references --data scenes --split test --output references.json",
-    "push runs/scenes user/captioner --dry-run folder",
-    "push runs/scenes user/captioner --license cc-by-4.0",
-    "push runs/scenes user/captioner --private --license cc-by-4.0",
-    "inspect ngsan-photos --self-test",
-    "train --config nsa_transformer/multi30k data.spec=parallel:multi30k,source=en,target=de --resume",
-    "translate --model runs/multi30k --input test.en --output test.translated.de",
-    "explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png",
-    "explain --model runs/scenes --data scenes --counterfactual score",
-    *LINES,
-    *SCORES,
-]
-"""Commands of pages that are not run completely."""
-
-
-def fill(folder: Path) -> None:
-    """Writes the inputs of the commands: all datasets, with a few examples each."""
-    with Image.open(get_sample_data("grace_hopper.jpg", asfileobj=False)) as photograph:
-        photograph.convert("RGB").resize((160, 160)).save(folder / "photo.jpg")
-    for split in ("train", "validation"):
-        photos = write_photos(folder / "photos" / split, 2)
-        lines = [f"{file.name},{caption}" for file, caption in zip(sorted(photos.iterdir()), CAPTIONS, strict=True)]
-        (photos / "metadata.csv").write_text("\n".join(["file_name,captions", *lines]) + "\n")
-    encoded = (folder / "photo.jpg").read_bytes()
-    for name, numbers in (("flickr8k", range(3)), ("others", range(3, 6))):
-        write_data(folder / name, dict.fromkeys(numbers, encoded))
-    (folder / "others" / "validation.parquet").replace(folder / "flickr8k" / "validation.parquet")
-    names = {number: f"{number:06d}.png" for number in range(1, 5)}
-    write_photos(folder / "coco" / "train2017", 4)
-    write_coco_file(folder / "coco" / "captions_train2017.json", names, dict.fromkeys(names, CAPTIONS))
-    resnet = ResNetConfig(embedding_size=4, hidden_sizes=[8, 2048], depths=[1, 1])
-    ResNetForImageClassification(resnet).save_pretrained(folder / "microsoft" / "resnet-50")
-    CaptioningImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder / "microsoft" / "resnet-50")
-    write_tsv(folder / "trainval_resnet101_faster_rcnn_genome_36.tsv")
-    splits = ["train", *["test"] * (len(SIZES) - 1)]
-    message = {"sentences": [{"raw": caption, "tokens": caption.split()} for caption in CAPTIONS]}
-    pairs = zip(SIZES, splits, strict=True)
-    listed = [{"cocoid": key, "filename": f"{key}.jpg", "split": split, **message} for key, split in pairs]
-    (folder / "dataset_coco.json").write_text(json.dumps({"images": listed}))
-    write_layouts(folder / "DIR")
-    for name, numbers in (("dev", range(12)), ("test", range(20, 26))):
-        write_statements(folder / "DIR", [example(f"{number}-0", str(number % 6)) for number in numbers], name)
-        for number in numbers:
-            pictures = folder / "DIR" / name / "images" / str(number % 6)
-            pictures.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (400, 100), "white").save(pictures / f"{name}-{number}-0-0.png")
-    write_pairs(folder / "multi30k")
-    shutil.copy(folder / "multi30k" / "test.en", folder / "test.en")
-    for language in ("en", "de"):
-        shutil.copy(folder / "multi30k" / f"test.{language}", folder / "multi30k" / f"test_2016_flickr.{language}")
-
-
-def write_layouts(folder: Path) -> None:
-    """Writes COCO's files of boxes and captions, for synthetic scenes."""
-    folder.mkdir()
-    for split in ("train", "validation", "test"):
-        rows = load_scenes(split, size=8, validation=4, test=4)
-        images = [{"id": row["image_id"], "width": 100, "height": 100} for row in rows]
-        boxes, texts = [], []
-        for number, row in enumerate(rows):
-            for place, caption in enumerate(row["captions"]):
-                about = {"id": 100 * number + place, "image_id": row["image_id"]}
-                boxes.append({**about, "category_id": 1 + place % 2, "bbox": [place, 2, 30, 40]})
-                texts.append({**about, "caption": caption})
-        kinds = [{"id": 1, "name": "dog"}, {"id": 2, "name": "log"}]
-        instances = {"images": images, "annotations": boxes, "categories": kinds}
-        (folder / f"instances_{split}.json").write_text(json.dumps(instances))
-        (folder / f"captions_{split}.json").write_text(json.dumps({"images": images, "annotations": texts}))
+TABLES = yaml.safe_load((ROOT / "tests" / "pages" / "tables.yaml").read_text(encoding="utf-8"))
+SCENES = "size=24,validation=4,test=20"
 
 
 def smaller(command: list[str]) -> list[str]:
     """Returns a smaller version of a command: small models, one epoch, few scenes, one process."""
     if "--num-processes" in command:
         command = command[: command.index("--num-processes")]
-    words = [SCENES if word == "scenes" else word for word in command]
-    if command[0] in ("extract", "index"):
-        words += ["--num-workers", "0"]
-    if command[0] != "train":
-        return words
-    config = command[command.index("--config") + 1]
-    sizes = [f"model.{name}={value}" for name, value in TINY[config.split("/")[0]].items()]
-    words_of = "data.vocab_size=310" if config.startswith("nsa") else "data.min_word_count=1"
-    keeps_words = config.endswith(("fine_tune", "self_critical")) or any("init_from" in word for word in command)
-    less = [*sizes, *[words_of] * (not keeps_words), "training.epochs=1", "training.num_threads=1"]
-    if config.startswith("mhsan"):
-        less.append("training.batch_size=2")
-    if "scenes" in config:
-        images = ",images=true,image_size=32" if config.startswith("spatial") else ""
-        less.append(f"data.spec={SCENES}{images}")
-    if "--stage" in command or config.endswith("self_critical"):
-        less += ["self_critical.epochs=1"]
-    arguments = {word.split("=")[0] for word in words}
-    return [*words, *(word for word in less if word.split("=")[0] not in arguments)]
+    words = [re.sub(r"(?<=scenes:)size=\d+(,validation=\d+)?,test=\d+", SCENES, word) for word in command]
+    words = [f"{word}:{SCENES}" if word in ("scenes", "moving_scenes") else word for word in words]
+    words = [re.sub(r"^(\w+\.epochs)=.*", r"\1=1", word) for word in words]
+    for pattern, changes in TABLES["smaller"].items():
+        if re.match(pattern, shlex.join(command)):
+            names = {word.split("=")[0] for word in words if "=" in word}
+            words += [change for change in changes if change.split("=")[0] not in names]
+    if command[0] == "reproduce":  # five rows of tiny models, one seed
+        table = find_table(command[1], parse(command).table)
+        rows = " ".join(f"{run.changes} {run.paper_changes}" for run in table.runs.values())
+        sizes = smaller(["train", "--config", f"{command[1]}/"])[3:]
+        sizes = [word for word in sizes if word.split("=")[0] not in rows]
+        only = [] if "--only" in words else ["--only", *[*table.rows][:5]]
+        words = [*words[:2], *sizes, *words[2:], *only, "--seeds", "1", "--processes", "1"]
+    return words
 
 
-def commands_run() -> list[list[str]]:
-    """The commands of the pages, in their order, each once."""
-    commands = [command for page in WHOLE for command in commands_of(ROOT / page)]
-    more = [command for page in IN_PART for command in commands_of(ROOT / page)]
-    commands += [command for command in more if shlex.join(command) in OF_OTHER_PAGES]
-    return list({shlex.join(command): command for command in commands}.values())
+def lines_run(page: Path) -> list[str]:
+    """The lines of a page that are run, each once."""
+    not_run, places = tuple(chain(*TABLES["not_run"].values())), TABLES["places"]
+    lines = [line for line in dict.fromkeys(map(shlex.join, lines_of(page))) if not line.startswith(not_run)]
+    return [re.sub("|".join(places), lambda match: places[match[0]], line) for line in lines]
 
 
-def test_what_is_promised_is_run():
-    assert {*OF_OTHER_PAGES} <= {*map(shlex.join, commands_run())}
+def test_tables_name_lines_of_pages():
+    lines = {shlex.join(line) for page in PAGES for line in lines_of(page)}
+    assert all(any(words in line for line in lines) for words in TABLES["lines_with"])
+    for beginning in chain(*TABLES["not_run"].values()):
+        assert any(line.startswith(beginning) for line in lines), beginning
+    assert all(any(place in line for line in lines) for place in TABLES["places"])
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A folder with the inputs of all pages, where `other_pages` of the tables are made when a page first needs it."""
+    folder = tmp_path_factory.mktemp("pages") / "inputs"
+    folder.mkdir()
+    write_inputs(folder)
+    return shutil.copytree(folder, folder.with_name("made"), symlinks=True).with_name("inputs")
+
+
+def run_here(planned, device, running, modules):
+    """Runs the commands of a row of `reproduce` in this process."""
+    planned.folder.parent.mkdir(parents=True, exist_ok=True)
+    assert [main(list(command)) for command in planned.commands] == [0, 0]
+
+
+WITH_LINES = [page for page in PAGES if name_of(page) not in TABLES["elsewhere"] and lines_run(page)]
 
 
 @pytest.mark.slow
-def test_commands_keep_their_promises(tmp_path, monkeypatch, capsys, online):  # noqa: F811
-    fill(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    for command in commands_run():
-        name = shlex.join(command)
-        if name not in (*WITHOUT_AN_END, EXPORT) and not any(word in name for word in OF_BOXES):
-            keep(command, capsys)
-    history = map(json.loads, Path("runs/both/history.jsonl").read_text().splitlines())
-    assert {entry["stage"] for entry in history} == {"xe", "scst"}
-    assert [*Path("folder").rglob("modeling_ngsan.py")] and Path("runs/scenes/best/evaluations.json").is_file()
-    assert "README.md" in online.repositories[REPOSITORY].at("main")[1]
+@pytest.mark.usefixtures("small_meteor")
+@pytest.mark.parametrize("page", WITH_LINES, ids=name_of)
+def test_commands_of_a_page_keep_their_promises(page, inputs, tmp_path, request, capsys, monkeypatch):
+    shutil.copytree(inputs, tmp_path / "page", symlinks=True, copy_function=os.link)
+    monkeypatch.chdir(tmp_path / "page")
+    monkeypatch.setattr(results, "run_process", run_here)
+    lines = lines_run(page)
+    hub = request.getfixturevalue("online") if any(" push " in line for line in lines) else None
+    servers = Servers()
+    try:
+        for line in lines:
+            program, *words = shlex.split(line)
+            if program != "curl":
+                provide(words, inputs.with_name("made"))
+            if program == "curl":
+                servers.ask(words)
+            elif words[0] == "exported/captioner.py":
+                output = subprocess.check_output([sys.executable, "-I", *words], text=True)
+                assert output == prints(capsys, "caption", "--model", "captioner", *words[1:])
+            elif program == "python":
+                run_script(words, monkeypatch)
+            elif words[0] in ("serve", "app"):
+                servers.start(words)
+            else:
+                if words == ["export", "--model", "captioner"]:
+                    eager.use_eager_graphs(monkeypatch)  # the page exports it twice
+                keep(words, capsys)
+    finally:
+        servers.stop()
+    if hub is not None:
+        assert "README.md" in hub.repositories[REPOSITORY].at("main")[1]
+
+
+def run_script(words: list[str], patch: pytest.MonkeyPatch) -> None:
+    """Runs a script of the repository, whose commands run in this process."""
+    code = Path(words[0]).read_text(encoding="utf-8")
+    options = [name for name in ("--jobs", "--seeds", "--students") if f'"{name}"' in code and name not in words]
+    words += [word for name in options for word in (name, "1" if name == "--jobs" else "0")]
+    patch.setattr(sys, "argv", words)
+    for folder in ("benchmarks", "conversion"):
+        patch.syspath_prepend(str(ROOT / folder))
+    patch.setattr(importlib.import_module("training_runs"), "call", call_here)
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        assert not end.code
+
+
+def call_here(run: Path, *command: object) -> str:
+    """Runs a command of a benchmark; returns its output."""
+    run.parent.mkdir(parents=True, exist_ok=True)
+    run.with_suffix(".cpu").write_text("1 train")
+    with redirect_stdout(StringIO()) as output:
+        assert main(smaller([*map(str, command)])) == 0
+    return output.getvalue()
+
+
+class Servers:
+    """The server and the page of the commands, at most one of each at a time."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, tuple[subprocess.Popen, str]] = {}
+
+    def start(self, words: list[str]) -> None:
+        self.stop(words[0])
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        words = [word for word in words if word not in ("--port", "8000")]
+        program = [sys.executable, "-m", "hf_ngsan.cli", *smaller(words), "--port", port]
+        process = subprocess.Popen(program, stdout=subprocess.DEVNULL)
+        self.running[words[0]] = process, port
+        while True:
+            assert process.poll() is None, words
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/{'health' * (words[0] == 'serve')}") as answer:
+                assert answer.status == 200
+                return
+            time.sleep(0.1)
+
+    def ask(self, words: list[str]) -> None:
+        words = ["curl", "--silent", *(word.replace("8000", self.running["serve"][1]) for word in words)]
+        assert json.loads(subprocess.check_output(words))["captions"]
+
+    def stop(self, *names: str) -> None:
+        for name in {*names} & {*self.running} if names else [*self.running]:
+            process, _ = self.running.pop(name)
+            process.terminate()
+            assert process.wait(60) in (0, -signal.SIGTERM)
+
+
+def outputs_of(command: list[str]) -> list[str]:
+    """The files and folders that a command writes."""
+    options = parse(command)
+    if command[0] == "train":
+        return [str(load_training_config(options.config, options.overrides).output_dir)]
+    names = ("output", "figure", "figures", "save_attention", "dry_run", "record")
+    return [value for name in names if (value := getattr(options, name, None)) and value is not True]
+
+
+def provide(command: list[str], made: Path) -> None:
+    """Makes what a command uses if it is missing, as other pages do, in a folder for all pages."""
+    is_command = command[0] != "cp" and not command[0].endswith(".py")
+    written = [str(name) for name in outputs_of(command)] if is_command else []
+    for name, commands in TABLES["other_pages"].items():
+        used = re.search(rf"(^|[\s:=,\[']){re.escape(name)}($|[\s,/\]'])", shlex.join(command))
+        if not used or name in (*written, *command[2:][: command[0] == "cp"]) or Path(name).exists():
+            continue
+        is_copy = commands[0].startswith("cp ")
+        with chdir(Path() if is_copy else made):
+            for words in [] if Path(name).exists() else map(shlex.split, commands):
+                provide(words, made)
+                assert words[0] != "cp" or shutil.copytree(*words[1:])
+                assert words[0] == "cp" or main(smaller(words)) == 0
+        if not Path(name).exists():
+            (shutil.copytree if (made / name).is_dir() else shutil.copy)(made / name, name)
 
 
 def keep(command: list[str], capsys: pytest.CaptureFixture) -> None:
     """Runs a command of a page in the current folder, and checks its output and files."""
-    name, options = shlex.join(command), parse(command)
+    name = shlex.join(command)
     printed = prints(capsys, *smaller(command))
-    if name in LINES:
-        (number, line), lines = LINES[name], printed.splitlines()
-        assert len({*lines}) == len(lines) == number and all(re.fullmatch(line, item) for item in lines), (
-            name,
-            printed,
-        )
-    if name in SCORES:
-        assert SCORES[name] <= json.loads(printed).keys(), name
-    places = [getattr(options, item, None) for item in ("output", "figure", "save_attention")]
-    patterns = [pattern for place in places if place for pattern in (place, f"{place}/*")]
+    lines = printed.splitlines()
+    if command[0] in TABLES["lines"] and "--output" not in command:
+        patterns = [pattern for words, pattern in TABLES["lines_with"].items() if words in name]
+        for pattern in (TABLES["lines"][command[0]], *patterns):
+            assert all(re.search(pattern, line) for line in lines), (name, printed)
+        if command[0] != "search" and ("photo.jpg" in command or ("--limit" in command and "vatex" not in name)):
+            number = re.search(r"(?:--limit |return_sequences=|--top-k )(\d+)", name)
+            assert len({*lines}) == len(lines) == int(number[1] if number else 1), (name, printed)
+    if command[0] == "evaluate":
+        assert any({*scores} <= json.loads(printed).keys() for scores in TABLES["scores"]), (name, printed)
+    places = outputs_of(command)
+    patterns = [pattern for place in places for pattern in (place, f"{place}/*")]
     if command[0] == "train":
-        run = load_training_config(options.config, options.overrides).output_dir
-        patterns = [f"{run}/{pattern}" for pattern in RUN]
+        patterns = [f"{places[0]}/{pattern}" for pattern in TABLES["files_of_a_run"]]
+        history = Path(places[0], "history.jsonl").read_text()
+        assert "--stage auto" not in name or ('"xe"' in history and '"scst"' in history), history
     for pattern in patterns:
-        actual = [*Path().glob(pattern)]
-        assert all(file.is_dir() or file.stat().st_size for file in actual), (name, pattern)
-        assert actual or Path(pattern).parent.is_file(), (name, pattern)
-    if command[0] in ("extract", "convert"):
-        split, number = ROWS[options.output]
-        assert len(load_data(f"features:{options.output}", split)) == number, name
+        files = [*Path().glob(str(pattern))]
+        assert all(file.is_dir() or file.stat().st_size for file in files), (name, pattern)
+        assert files or Path(pattern).parent.is_file(), (name, pattern)
+    if command[0] == "extract" and "--split" in command:
+        images, split = command[command.index("--images") + 1], command[command.index("--split") + 1]
+        assert len(load_data(f"features:{places[0]}", split)) == TABLES["numbers"][images.split("/")[-1]][split], name

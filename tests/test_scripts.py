@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 from hf_ngsan.loading.models import load_captioner
 from tests.models.tiny import tiny_captioner
@@ -20,17 +19,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 TIMED = ("training step", "decoding", "cached features", "photographs", "extraction", "contrastive", "search", "blip")
-
-
-def test_each_photograph_of_a_sheet_has_its_caption(captioner, photographs, tmp_path):
-    files = [str(file) for file in photographs[:3]]
-    script = ROOT / "examples" / "caption_sheet.py"
-    command = [sys.executable, script, tmp_path / "sheet.jpg", *files, "--model", captioner]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    assert [line.split("\t")[0] for line in printed] == files
-    assert len({line.split("\t")[1] for line in printed}) == 3
-    with Image.open(tmp_path / "sheet.jpg") as sheet:
-        assert sheet.width > 2 * sheet.height
 
 
 def test_every_part_of_the_gpu_benchmark_measures_and_none_fails(tmp_path):

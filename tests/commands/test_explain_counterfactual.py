@@ -58,18 +58,6 @@ def test_what_does_not_go_together(run, tmp_path, capsys):
     assert "visual_boxes" in fails(capsys, "explain", "--model", run, *change[:2], *videos)
 
 
-def test_geometry_of_a_photograph_is_drawn_over_its_boxes(captioner, photographs, tmp_path, capsys):
-    photo = photographs[0]
-    boxes = {"images": [{"id": 1, "file_name": photo.name}], "categories": [{"id": 3, "name": "dog"}]}
-    sides = {"image_id": 1, "category_id": 3, "score": 0.9}
-    boxes["annotations"] = [{**sides, "id": place, "bbox": [place, 1, 4, 5]} for place in (1, 2)]
-    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
-    command = ["explain", "--model", captioner, photo, "--figure", tmp_path / "bias.png"]
-    assert not prints(capsys, *command, "--boxes", tmp_path / "boxes.json", "--region", 1)
-    assert (tmp_path / "bias.png").stat().st_size > 1000
-    fails(capsys, *command, "--boxes", tmp_path / "no.json")
-
-
 def test_scores_of_scenes(run, tmp_path, capsys):
     file = tmp_path / "scores.json"
     assert not prints(capsys, "explain", "--model", run, "--data", SPEC, "--counterfactual", "score", "--output", file)

@@ -13,8 +13,3 @@ sys.path.insert(0, str(SCRIPTS))
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
-
-
-@pytest.fixture
-def scripts() -> Path:
-    return SCRIPTS

@@ -2,9 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
-from collections import OrderedDict
 
 import convert_grid_feats_backbone
 import convert_torchvision_backbone
@@ -13,27 +10,8 @@ import pytest
 import torch
 from state_dicts import ConversionError, load_state_dict
 
-from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
-from tests.conversion.layouts import DEPTHS, assert_same_map, detectron2_state_dict, vgg_map, vgg_state_dict
+from tests.conversion.layouts import DEPTHS, detectron2_state_dict
 from tests.tables import each_row
-
-
-@pytest.mark.slow
-def test_a_torchvision_file_becomes_a_folder(scripts, tmp_path):
-    weights = vgg_state_dict()
-    torch.save(OrderedDict(weights), tmp_path / "vgg11.pth")
-    options = ["--architecture", "vgg11", "--checkpoint", "vgg11.pth", "--output", "vgg11"]
-    result = subprocess.run(
-        [sys.executable, scripts / "convert_torchvision_backbone.py", *options],
-        env={**os.environ, "PYTHONPATH": str(scripts.parent)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "left out: classifier.0.bias" in result.stdout
-    images = torch.randn(1, 3, 32, 32)
-    assert_same_map(NGSANVGGBackbone.from_pretrained(tmp_path / "vgg11").eval(), vgg_map(weights, images), images)
 
 
 def call(script, *options) -> int:

@@ -1,6 +1,5 @@
-"""The folder of an exported captioner, models that cannot be exported, and captions in processes without torch."""
+"""The folder of an exported captioner, and models that cannot be exported."""
 
-import subprocess
 import sys
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -17,7 +16,7 @@ from hf_ngsan.exporting.folder import decoding_settings, image_settings, word_se
 from hf_ngsan.exporting.graphs import encode, write_graph
 from tests.models import tiny
 from tests.models.rstnet import tiny as tiny_rstnet
-from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.models.tiny_photos import pixel_captioner, pixel_processor
 
 SIZE = {"height": 20, "width": 20}
 IDS = np.array([[1, 4, 5, 6, 2, 0], [1, 5, 3, 7, 4, 2]])
@@ -75,23 +74,3 @@ def test_what_the_exporter_cannot_trace(tmp_path, monkeypatch):
     inputs = {"pixel_values": torch.zeros(2, 3, 8, 8)}
     with pytest.raises(UnexportableError, match="It loops"):
         write_graph(tiny.tiny_captioner(), encode, inputs, tmp_path / "encoder.onnx")
-
-
-@pytest.mark.slow
-def test_a_captioner_of_images_is_a_program(tmp_path):
-    pytest.importorskip("onnxscript", reason="the extra export is not installed")
-    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [6, 12], "depths": [1, 1]}
-    vision = {"backbone_config": backbone, "grid_size": [3, 4]}
-    model, processor = tiny.tiny_captioner(seed=29, num_hidden_layers=1, vision_config=vision), pixel_processor()
-    folder = tmp_path / "exported"
-    folder.mkdir()
-    write_exported_captioner(model, processor, folder)
-    expected = processor.batch_decode(model.generate(**processor(images=PHOTOS), num_beams=3), skip_special_tokens=True)
-    assert len(set(expected)) > 1
-    names = [str(tmp_path / f"{index}.png") for index in range(len(PHOTOS))]
-    for name, photo in zip(names, PHOTOS, strict=True):
-        photo.save(name)
-    command = [sys.executable, "-I", str(folder / "captioner.py"), *names, "--num-beams", "3", "--batch-size", "2"]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert process.returncode == 0, process.stderr
-    assert process.stdout == "".join(f"{name}\t{caption}\n" for name, caption in zip(names, expected, strict=True))

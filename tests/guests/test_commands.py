@@ -57,12 +57,6 @@ def test_searches_are_those_of_other_captioners(blip, pictures, capsys):
     assert len(set(captions(prints(capsys, *command, *groups)))) == 2
 
 
-def test_a_prompt_is_for_models_that_follow_it(blip, guest, pictures, capsys):
-    florence = guest("florence2")
-    printed = prints(capsys, "caption", "--model", florence, pictures[0], "--prompt", "<DETAILED_CAPTION>")
-    assert len(captions(printed)) == 1
-
-
 @each_row(
     ("command", "options", "named"),
     [
