@@ -87,13 +87,13 @@ def main() -> int:
             speeds: dict[int, list[float]] = {size: [] for size in options.batches}
             run(max(options.batches))  # warm up
             for _ in range(options.rounds):
-                for size, found in speeds.items():
+                for size, rates in speeds.items():
                     started_at = time.perf_counter()
                     run(size)
-                    found.append(number / (time.perf_counter() - started_at))
-            medians = [statistics.median(found) for found in speeds.values()]
-            print(f"| {name} | {' | '.join(f'{one:.1f}' for one in medians)} |", flush=True)
-            is_level &= all(one >= LEAST * max(medians[: place + 1]) for place, one in enumerate(medians))
+                    rates.append(number / (time.perf_counter() - started_at))
+            medians = [statistics.median(rates) for rates in speeds.values()]
+            print(f"| {name} | {' | '.join(f'{median:.1f}' for median in medians)} |", flush=True)
+            is_level &= all(median >= LEAST * max(medians[: place + 1]) for place, median in enumerate(medians))
     print(f"\nspeed {'does not fall' if is_level else 'falls'} as batches grow")
     return 0 if is_level else 1
 

@@ -154,10 +154,10 @@ def row_of(number: int, name: str, runs: list[list[tuple[float, float]]]) -> str
     """Returns a line of the table: medians with one thread, and of the ratios to it of the other settings."""
     cells = [str(number), name]
     for kind in (0, 1):
-        one, *others = [[run[kind] for run in of_setting] for of_setting in runs]
-        cells.append(f"{statistics.median(one):.2f}")
-        ratios = [[two / base for two, base in zip(other, one, strict=True)] for other in others]
-        cells += [f"{statistics.median(of_setting):.2f}" for of_setting in ratios]
+        first, *others = [[run[kind] for run in repeats] for repeats in runs]
+        cells.append(f"{statistics.median(first):.2f}")
+        ratios = [[two / base for two, base in zip(other, first, strict=True)] for other in others]
+        cells += [f"{statistics.median(values):.2f}" for values in ratios]
     return f"| {' | '.join(cells)} |"
 
 

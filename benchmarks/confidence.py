@@ -30,8 +30,8 @@ def interval(values: np.ndarray, is_right: np.ndarray) -> tuple[float, float]:
     """Returns the 95% interval of an AUROC over images, by bootstrap."""
     random = np.random.default_rng(0)
     picks = random.integers(len(values), size=(RESAMPLES, len(values)))
-    found = [area_under_curve(values[pick], is_right[pick]) for pick in picks if 0 < is_right[pick].mean() < 1]
-    low, high = np.quantile(found, [0.025, 0.975])
+    areas = [area_under_curve(values[pick], is_right[pick]) for pick in picks if 0 < is_right[pick].mean() < 1]
+    low, high = np.quantile(areas, [0.025, 0.975])
     return float(low), float(high)
 
 

@@ -40,13 +40,13 @@ PARTS = {
 @contextmanager
 def unshared_states() -> Iterator[None]:
     """Gives beams copies of the states of their image inside the `with` block."""
-    own = {name: vars(WordGenerationMixin)[name] for name in OVERRIDDEN}
+    functions = {name: vars(WordGenerationMixin)[name] for name in OVERRIDDEN}
     for name in OVERRIDDEN:
         setattr(WordGenerationMixin, name, getattr(GenerationMixin, name))
     try:
         yield
     finally:
-        for name, function in own.items():
+        for name, function in functions.items():
             setattr(WordGenerationMixin, name, function)
 
 
@@ -59,10 +59,10 @@ def timed(model: nn.Module) -> Iterator[dict[str, float]]:
     def watch(name: str, module: nn.Module) -> None:
         started_at = [0.0]
 
-        def before(*given: object) -> None:
+        def before(*inputs: object) -> None:
             started_at[0] = time.perf_counter()
 
-        def after(*given: object) -> None:
+        def after(*inputs: object) -> None:
             seconds[name] += time.perf_counter() - started_at[0]
 
         handles.extend([module.register_forward_pre_hook(before), module.register_forward_hook(after)])
@@ -80,15 +80,15 @@ def timed(model: nn.Module) -> Iterator[dict[str, float]]:
 @contextmanager
 def linear_shapes(model: nn.Module) -> Iterator[list[tuple[int, nn.Linear]]]:
     """Yields the linear layers that run inside the `with` block, with their numbers of rows."""
-    found: list[tuple[int, nn.Linear]] = []
+    shapes: list[tuple[int, nn.Linear]] = []
 
     def record(module: nn.Linear, inputs: tuple, output: torch.Tensor) -> None:
-        found.append((output.numel() // output.shape[-1], module))
+        shapes.append((output.numel() // output.shape[-1], module))
 
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     handles = [module.register_forward_hook(record) for module in linears]
     try:
-        yield found
+        yield shapes
     finally:
         for handle in handles:
             handle.remove()
@@ -141,20 +141,20 @@ def main() -> int:
         took["shared"].append(seconds_of(search))
         took["floor"].append(seconds_of(multiply))
     with timed(model) as parts:
-        whole = seconds_of(search)
+        total = seconds_of(search)
     print(f"{options.batch} images, {options.beams} beams, {WORDS} words, {options.threads} threads\n")
     print("| part | ms | share |\n| --- | --- | --- |")
-    for name, seconds in {**parts, "everything else": whole - sum(parts.values())}.items():
-        print(f"| {name} | {1000 * seconds:.0f} | {seconds / whole:.0%} |")
+    for name, seconds in {**parts, "everything else": total - sum(parts.values())}.items():
+        print(f"| {name} | {1000 * seconds:.0f} | {seconds / total:.0%} |")
     ratios = {
         "states of an image repeated for each beam / shared": [
             old / new for old, new in zip(took["unshared"], took["shared"], strict=True)
         ],
-        "shared / floor": [own / least for own, least in zip(took["shared"], took["floor"], strict=True)],
+        "shared / floor": [shared / least for shared, least in zip(took["shared"], took["floor"], strict=True)],
     }
     print()
-    for name, found in ratios.items():
-        print(f"{name}: {statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})")
+    for name, values in ratios.items():
+        print(f"{name}: {statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})")
     reached = statistics.median(next(iter(ratios.values())))
     print(f"required: at least {REQUIRED}; {'reached' if reached >= REQUIRED else 'missed'}")
     return 0 if reached >= REQUIRED else 1

@@ -62,8 +62,8 @@ def seconds(code: Path, program: str, folder: str, threads: int, *engine: str) -
     """Returns the seconds per photograph of a program that imports the package from a folder of code."""
     settings = {**os.environ, "PYTHONPATH": str(code), "OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, "-c", program, folder, str(threads), *engine]
-    found = subprocess.run(command, check=True, capture_output=True, text=True, env=settings, cwd=code)
-    return float(found.stdout.splitlines()[-1])
+    completed = subprocess.run(command, check=True, capture_output=True, text=True, env=settings, cwd=code)
+    return float(completed.stdout.splitlines()[-1])
 
 
 def main() -> int:
@@ -95,10 +95,10 @@ def main() -> int:
                     ratios = [now / before for now, before in zip(took[engine], took["earlier"], strict=True)]
                     ratio, most = statistics.median(ratios), REQUIRED[name].get(engine)
                     reached &= most is None or ratio <= most
-                    before, now = (1000 * statistics.median(took[one]) for one in ("earlier", engine))
+                    before, now = (1000 * statistics.median(took[version]) for version in ("earlier", engine))
                     spread = f"{ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-                    wanted = "" if most is None else f"at most {most:.2f}"
-                    print(f"| {name} | {before:.1f} | {engine} | {now:.1f} | {spread} | {wanted} |", flush=True)
+                    limit = "" if most is None else f"at most {most:.2f}"
+                    print(f"| {name} | {before:.1f} | {engine} | {now:.1f} | {spread} | {limit} |", flush=True)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", earlier], check=True, cwd=HERE)
     return 0 if reached else 1

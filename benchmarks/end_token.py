@@ -36,21 +36,21 @@ def parse_arguments() -> argparse.Namespace:
 def score_of_mode(options: argparse.Namespace, mode: str, seed: int) -> dict[str, float]:
     """Returns the test scores of a run, after training and evaluating it if necessary."""
     overrides = [f"self_critical.end_token_in_reward={MODES[mode]}", *options.overrides]
-    given = {**vars(options), "output": options.output / mode, "overrides": overrides}
-    return score(argparse.Namespace(**given), seed)["after"]
+    settings = {**vars(options), "output": options.output / mode, "overrides": overrides}
+    return score(argparse.Namespace(**settings), seed)["after"]
 
 
 def main() -> None:
     options = parse_arguments()
     queue = [(mode, seed) for seed in options.seeds for mode in MODES]
     with ThreadPoolExecutor(options.jobs) as pool:
-        found = dict(zip(queue, pool.map(lambda run: score_of_mode(options, *run), queue), strict=True))
+        scores = dict(zip(queue, pool.map(lambda run: score_of_mode(options, *run), queue), strict=True))
     print(f"| end token in the reward | seeds | {' | '.join(METRICS.values())} |")
     print(f"| --- | --- |{' --- |' * len(METRICS)}")
     for mode in MODES:
-        cells = [spread([found[mode, seed][metric] for seed in options.seeds]) for metric in METRICS]
+        cells = [spread([scores[mode, seed][metric] for seed in options.seeds]) for metric in METRICS]
         print(f"| {mode} | {len(options.seeds)} | {' | '.join(cells)} |")
-    gaps = [found["without", seed]["cider_d"] - found["with", seed]["cider_d"] for seed in options.seeds]
+    gaps = [scores["without", seed]["cider_d"] - scores["with", seed]["cider_d"] for seed in options.seeds]
     print(f"\nCIDEr-D without minus with: {spread(gaps)} ({', '.join(f'{gap:+.4f}' for gap in gaps)})")
 
 

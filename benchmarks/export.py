@@ -77,9 +77,9 @@ def main() -> int:
             range(start, min(start + arguments.batch_size, len(rows)))
             for start in range(0, len(rows), arguments.batch_size)
         ]
-        given = [visual_arguments(take(rows, indices)) for indices in places]
-        of_torch = [processor(**one) for one in given]
-        of_export = [onnx.prepare(**one) for one in given]
+        inputs = [visual_arguments(take(rows, indices)) for indices in places]
+        torch_inputs = [processor(**item) for item in inputs]
+        onnx_inputs = [onnx.prepare(**item) for item in inputs]
         for beams in BEAMS:
 
             def eager(batch: Any, beams: int = beams) -> list[str]:
@@ -90,15 +90,15 @@ def main() -> int:
                 return lambda batch: captioner.words.decode(captioner.generate(batch, num_beams=beams))  # noqa: B023
 
             measures = {
-                "PyTorch": partial(seconds, eager, of_torch),
-                "ONNX": partial(seconds, through(onnx), of_export),
+                "PyTorch": partial(seconds, eager, torch_inputs),
+                "ONNX": partial(seconds, through(onnx), onnx_inputs),
             }
-            found = in_turns(measures, arguments.rounds)
-            for name, values in found.items():
+            times = in_turns(measures, arguments.rounds)
+            for name, values in times.items():
                 print(
                     f"{beams} beams, {name:<8}{describe([len(rows) / value for value in values])} images/s", flush=True
                 )
-            gains = ratios({"ONNX": found["ONNX"], "PyTorch": found["PyTorch"]})
+            gains = ratios({"ONNX": times["ONNX"], "PyTorch": times["PyTorch"]})
             reached = statistics.median(gains)
             print(f"{beams} beams, ratio   {describe(gains)}; required: at least {WANTED}", flush=True)
             failed += [] if reached >= WANTED else ["speed"]

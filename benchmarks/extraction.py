@@ -43,17 +43,17 @@ class Extraction:
         self.model, self.image_processor = load_vision(options.backbone, image_size=options.image_size)
         self.images, self.split, self.batch_size = list_images(options.images, None, options.split), options.split, 16
         if options.boxes:
-            self.of_boxes, _ = load_vision(options.backbone, kind="boxes", image_size=options.image_size)
-            self.boxes = self.images.with_boxes(options.boxes, self.of_boxes.config).boxes
+            self.box_model, _ = load_vision(options.backbone, kind="boxes", image_size=options.image_size)
+            self.boxes = self.images.with_boxes(options.boxes, self.box_model.config).boxes
 
     def first(self, number: int) -> ImageList:
         return dataclasses.replace(self.images, images=self.images.images[:number])
 
     def regions(self, number: int, folder: str):
         images = dataclasses.replace(self.first(number), boxes=self.boxes[:number])
-        self.whole(number, folder, self.of_boxes, images)
+        self.extract(number, folder, self.box_model, images)
 
-    def whole(self, number: int, folder: str, model=None, images=None):
+    def extract(self, number: int, folder: str, model=None, images=None):
         extract_features(
             model or self.model,
             self.image_processor,
@@ -133,7 +133,7 @@ def main() -> int:
     extraction = Extraction(options)
     if options.worker is not None:
         with tempfile.TemporaryDirectory() as folder:
-            extraction.whole(options.worker, str(Path(folder) / "features"))
+            extraction.extract(options.worker, str(Path(folder) / "features"))
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // MIB)
         return 0
     extraction.alone(16, "")

@@ -99,11 +99,11 @@ def main():
         print(
             f"{number} processes {statistics.median(pace):6.2f} images/s   {spread}   {spent:.1f} s of processor time"
         )
-    ratios = [two["pace"] / one["pace"] for one, two in zip(runs[1], runs[2], strict=True)]
+    ratios = [double["pace"] / single["pace"] for single, double in zip(runs[1], runs[2], strict=True)]
     ratio = statistics.median(ratios)
     spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
     print(f"2 processes to 1: {ratio:.2f} x {spread}, required: at least {LIMIT}")
-    sharing = [two["processor"] / one["processor"] for one, two in zip(runs[1], runs[2], strict=True)]
+    sharing = [double["processor"] / single["processor"] for single, double in zip(runs[1], runs[2], strict=True)]
     print(f"            {statistics.median(sharing):5.2f} x the processor time")
     print(f"load of the machine {os.getloadavg()[0]:.1f}")
     return 0 if ratio >= LIMIT else 1

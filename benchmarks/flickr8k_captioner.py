@@ -59,10 +59,10 @@ def measured(run: Path, stage: str, data: str) -> dict[str, float]:
     file, captions = run / f"{stage}_scores.json", run / f"{stage}_captions.json"
     if not file.exists():
         options = ["--data", data, "--split", "validation", "--num-beams", 3, "--output", captions]
-        found = json.loads(call(run, "evaluate", "--model", run / stage, *options))
+        scores = json.loads(call(run, "evaluate", "--model", run / stage, *options))
         texts = [entry["caption"] for entry in json.loads(captions.read_text(encoding="utf-8"))]
-        found["bad_endings"] = caption_diagnostics(texts)["bad_endings"]
-        write_text_atomically(file, json.dumps(found, indent=2) + "\n")
+        scores["bad_endings"] = caption_diagnostics(texts)["bad_endings"]
+        write_text_atomically(file, json.dumps(scores, indent=2) + "\n")
     return json.loads(file.read_text(encoding="utf-8"))
 
 

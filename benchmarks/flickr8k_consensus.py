@@ -35,13 +35,13 @@ def candidates(model, processor, batch: list[dict]) -> list[tuple[dict[str, floa
         total = token_log_probabilities(model, inputs, beams).sum(-1).view(-1, BEAMS).softmax(-1).tolist()
         drawn = {"do_sample": True, "temperature": TEMPERATURE, "top_k": 0, "num_return_sequences": SAMPLES}
         samples = model.generate(**inputs, num_beams=1, length_penalty=None, **drawn)
-    of_beams, of_samples = ([text.strip() for text in processor.batch_decode(ids, True)] for ids in (beams, samples))
-    found = []
+    beam_texts, drawn_texts = ([text.strip() for text in processor.batch_decode(ids, True)] for ids in (beams, samples))
+    pairs = []
     for row, weights in enumerate(total):
-        texts = of_beams[row * BEAMS : (row + 1) * BEAMS]
-        counts = Counter(of_samples[row * SAMPLES : (row + 1) * SAMPLES])
-        found.append((dict(zip(texts, weights, strict=True)), {text: n / SAMPLES for text, n in counts.items()}))
-    return found
+        texts = beam_texts[row * BEAMS : (row + 1) * BEAMS]
+        counts = Counter(drawn_texts[row * SAMPLES : (row + 1) * SAMPLES])
+        pairs.append((dict(zip(texts, weights, strict=True)), {text: n / SAMPLES for text, n in counts.items()}))
+    return pairs
 
 
 def expectations(metric: CiderD, chosen: list[list[str]], evidence: list[dict[str, float]]) -> list[np.ndarray]:
@@ -52,12 +52,12 @@ def expectations(metric: CiderD, chosen: list[list[str]], evidence: list[dict[st
     scored = metric.compute(
         predictions=[text for text, _ in pairs], references=[[other] for _, other in pairs], per_image=True
     )
-    values, start, found = np.array(scored["per_image"]["cider_d"]), 0, []
+    values, start, by_image = np.array(scored["per_image"]["cider_d"]), 0, []
     for texts, others in zip(chosen, evidence, strict=True):
         size = len(texts) * len(others)
-        found.append(values[start : start + size].reshape(len(texts), -1) @ np.array([*others.values()]))
+        by_image.append(values[start : start + size].reshape(len(texts), -1) @ np.array([*others.values()]))
         start += size
-    return found
+    return by_image
 
 
 def main() -> None:
@@ -71,14 +71,14 @@ def main() -> None:
     rows = rows_for(model, processor, load_rows(options.data, "validation", limit=options.limit), options.data)
     metric = CiderD(DocumentFrequency.from_captions(load_rows(options.data, "train")["captions"]))
     torch.manual_seed(options.seed)
-    found = [
-        one
+    pairs = [
+        pair
         for start in range(0, len(rows), 50)
-        for one in candidates(model, processor, take(rows, range(start, min(start + 50, len(rows)))))
+        for pair in candidates(model, processor, take(rows, range(start, min(start + 50, len(rows)))))
     ]
-    beams, samples = [beams for beams, _ in found], [samples for _, samples in found]
-    both = [[*{**one, **other}] for one, other in found]
-    first = [next(iter(one)) for one in beams]
+    beams, samples = [beams for beams, _ in pairs], [samples for _, samples in pairs]
+    both = [[*{**weights, **other}] for weights, other in pairs]
+    first = [next(iter(weights)) for weights in beams]
     ways = {
         "beams, by beams": ([*map(list, beams)], beams),
         "beams, by samples": ([*map(list, beams)], samples),

@@ -36,18 +36,18 @@ def parse_arguments() -> argparse.Namespace:
 def candidates(captioner: Any, processor: Any, rows: Any, beams: int) -> list[list[CaptionedImage]]:
     """Returns the beams of each image, with their scores."""
     asked = {"num_beams": beams, "num_return_sequences": beams, "return_scores": True}
-    found: list[list] = [[] for _ in range(len(rows))]
-    for one in caption_images(captioner, processor, rows, map(str, range(len(rows))), batch_size=50, **asked):
-        found[int(one.name)].append(one)
-    return found
+    by_image: list[list] = [[] for _ in range(len(rows))]
+    for caption in caption_images(captioner, processor, rows, map(str, range(len(rows))), batch_size=50, **asked):
+        by_image[int(caption.name)].append(caption)
+    return by_image
 
 
-def cider_d(found: list[list[CaptionedImage]], similarities: list, weight: float, references: list) -> np.ndarray:
+def cider_d(by_image: list[list[CaptionedImage]], similarities: list, weight: float, references: list) -> np.ndarray:
     """Returns the CIDEr-D of each image's best caption."""
     chosen = []
-    for of_image, similarity in zip(found, similarities, strict=True):
-        totals = np.array([one.score for one in of_image]) + weight * similarity
-        chosen.append(of_image[int(totals.argmax())].caption)
+    for captions, similarity in zip(by_image, similarities, strict=True):
+        totals = np.array([caption.score for caption in captions]) + weight * similarity
+        chosen.append(captions[int(totals.argmax())].caption)
     scores = CiderD().compute(predictions=chosen, references=references, per_image=True)
     return np.array(scores["per_image"]["cider_d"])
 
@@ -62,14 +62,14 @@ def main() -> None:
     header = ["beams", "first beam", *(f"{weight:g}" for weight in options.weights), "difference", "95% interval"]
     print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
     for beams in options.beams:
-        found = candidates(captioner, processor, rows, beams)
+        by_image = candidates(captioner, processor, rows, beams)
         similarities = [
-            reranker.similarities(row, [one.caption for one in of_image])
-            for of_image, row in zip(found, rows, strict=True)
+            reranker.similarities(row, [caption.caption for caption in captions])
+            for captions, row in zip(by_image, rows, strict=True)
         ]
-        first, *others = (cider_d(found, similarities, weight, references) for weight in [0.0, *options.weights])
+        first, *others = (cider_d(by_image, similarities, weight, references) for weight in [0.0, *options.weights])
         low, high = compare(others[-1] - first).interval
-        cells = [str(beams), *(f"{one.mean():.4f}" for one in [first, *others])]
+        cells = [str(beams), *(f"{values.mean():.4f}" for values in [first, *others])]
         cells += [f"{(others[-1] - first).mean():+.4f}", f"{low:+.4f} to {high:+.4f}"]
         print(f"| {' | '.join(cells)} |", flush=True)
 

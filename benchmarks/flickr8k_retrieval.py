@@ -86,10 +86,10 @@ def scores(options: argparse.Namespace, variant: str, seed: int) -> dict:
         measured = json.loads(call(run, "evaluate", "--model", run, *where))
         measured["image_head_overlap"] = overlap_of_image_heads(run, data, options.limit)
         write_text_atomically(file, json.dumps(measured, indent=1))
-    found = json.loads(file.read_text())
-    recalls = " | ".join(f"{found['all'][f'{direction}_r1']:.1f}" for direction in DIRECTIONS)
+    result = json.loads(file.read_text())
+    recalls = " | ".join(f"{result['all'][f'{direction}_r1']:.1f}" for direction in DIRECTIONS)
     print(f"{variant}, seed {seed}: recall@1 {recalls}", file=sys.stderr, flush=True)
-    return {**found, "ranks": json.loads(ranks.read_text())}
+    return {**result, "ranks": json.loads(ranks.read_text())}
 
 
 def overlap_of_image_heads(run: Path, data: str, limit: int | None) -> float | None:
@@ -121,8 +121,8 @@ def difference(results: list[dict], base: list[dict], direction: str) -> str:
 def row(variant: str, results: list[dict], base: list[dict] | None) -> str:
     """Returns a line of the table."""
     names = [f"{direction}_r{k}" for direction in DIRECTIONS for k in (1, 5, 10)]
-    cells = [variant, str(len(results)), *(spread([one["all"][name] for one in results]) for name in [*names, "rsum"])]
-    overlaps = [one["image_head_overlap"] for one in results]
+    cells = [variant, str(len(results)), *(spread([run["all"][name] for run in results]) for name in [*names, "rsum"])]
+    overlaps = [run["image_head_overlap"] for run in results]
     cells.append("" if None in overlaps else spread(overlaps))
     cells += ["", ""] if base is None else [difference(results, base, direction) for direction in DIRECTIONS]
     return f"| {' | '.join(cells)} |"
@@ -132,7 +132,7 @@ def recall_table(recalls: dict[int, dict]) -> str:
     """Returns mean and sample standard deviation of the recalls over seeds, as Markdown."""
     lines = ["| direction | seeds | R@1 | R@5 | R@10 |", "| --- | --- | --- | --- | --- |"]
     for direction, words in zip(DIRECTIONS, ("captions for an image", "images for a caption"), strict=True):
-        cells = [spread([of_seed[f"{direction}_r{k}"] for of_seed in recalls.values()]) for k in (1, 5, 10)]
+        cells = [spread([recall[f"{direction}_r{k}"] for recall in recalls.values()]) for k in (1, 5, 10)]
         lines.append(f"| {words} | {len(recalls)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -144,19 +144,19 @@ def main() -> None:
     against = [f"{name} R@1 against {BASE}" for name in ("text", "image")]
     titles = ["model", "seeds", *recalls, "rsum", "overlap of image heads", *against]
     print(f"| {' | '.join(titles)} |\n|{' --- |' * len(titles)}")
-    for variant, of_variant in results.items():
-        print(row(variant, of_variant, None if variant == BASE else results.get(BASE)))
+    for variant, runs in results.items():
+        print(row(variant, runs, None if variant == BASE else results.get(BASE)))
     for kind, required in REQUIRED.items():
-        of_kind = {name: runs for name, runs in results.items() if name.startswith(kind)}
+        chosen = {name: runs for name, runs in results.items() if name.startswith(kind)}
         for direction, least in zip(DIRECTIONS, required, strict=True):
-            means = {name: np.mean([one["all"][f"{direction}_r1"] for one in runs]) for name, runs in of_kind.items()}
+            means = {name: np.mean([item["all"][f"{direction}_r1"] for item in runs]) for name, runs in chosen.items()}
             if means:
                 best = max(means, key=means.__getitem__)
                 print(f"\n{kind}, {direction} recall@1: {means[best]:.1f} ({best}), required: at least {least}", end="")
     minutes = max(cpu_minutes(folder_of(options, name, seed)) for name in options.variants for seed in options.seeds)
     print(f"\nCPU minutes of a training: at most {minutes:.0f}, required: at most {MOST_MINUTES}")
     if options.checkpoint is not None:
-        recalls = {seed: one["all"] for seed, one in zip(options.seeds, results["packaged"], strict=True)}
+        recalls = {seed: item["all"] for seed, item in zip(options.seeds, results["packaged"], strict=True)}
         best = max(recalls, key=lambda seed: recalls[seed]["rsum"])
         run = folder_of(options, "packaged", best)
         write_dual_encoder(run, options.checkpoint, VISION, best, recalls, recall_table(recalls))

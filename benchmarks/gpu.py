@@ -175,11 +175,11 @@ def training_steps(bench: Bench, compiled: bool = False) -> None:
     for precision in PRECISIONS:
         makers = {f"{kind}{end}": partial(training_step, bench, kind, precision, compiled) for kind in (*OURS, TORCH)}
         torch.compiler.reset()
-        found: dict[str, Timing] = {}
+        timings: dict[str, Timing] = {}
         # Compiled steps are measured one by one, because each takes a minute to compile.
         for some in [{name: make} for name, make in makers.items()] if compiled else [makers]:
-            found |= bench.compare(some, precision, captions, "captions", count=not compiled)
-        san, ngsan, theirs = (found.get(f"{kind}{end}") for kind in (*OURS, TORCH))
+            timings |= bench.compare(some, precision, captions, "captions", count=not compiled)
+        san, ngsan, theirs = (timings.get(f"{kind}{end}") for kind in (*OURS, TORCH))
         if san and ngsan:
             bench.require(f"step of NG-SAN / SAN{end}, {precision}", ngsan.median / san.median, at_most=1.05)
         if san and theirs:
@@ -277,8 +277,8 @@ def decoding(bench: Bench, compiled: bool = False) -> None:
                     if guests or make is make_ngsan
                 }
                 options = {"warm_up": 2, "seconds": 1.0, "count": not compiled, "busy": not bench.tiny}
-                found = bench.compare(makers, precision, batch, "images", **options)
-                medians = {name.split(",")[0]: timing.median for name, timing in found.items()}
+                timings = bench.compare(makers, precision, batch, "images", **options)
+                medians = {name.split(",")[0]: timing.median for name, timing in timings.items()}
                 if batch == batches[-1] and beams == 5 and {"NG-SAN", "BLIP-base"} <= set(medians):
                     times = medians["BLIP-base"] / medians["NG-SAN"]
                     bench.require(f"images/s of NG-SAN / BLIP-base, {batch} x 5 beams", times, at_least=5.0)
@@ -298,15 +298,15 @@ def self_critical(bench: Bench) -> None:
     draws = iter(range(10**9))
 
     works = {
-        "self-critical step": lambda: step.whole(next(draws)),
+        "self-critical step": lambda: step.full(next(draws)),
         "sampling + update": lambda: step.alone(next(draws)),
         "generate + forward of transformers": lambda: plain_self_critical(step),
     }
     for precision in PRECISIONS:
         with bench.autocast(precision):
             makers = {name: partial(lambda work: work, work) for name, work in works.items()}
-            found = bench.compare(makers, precision, sizes["images"] * sizes["samples"], "samples", seconds=3)
-        ours, alone, theirs = (found.get(name) for name in works)
+            timings = bench.compare(makers, precision, sizes["images"] * sizes["samples"], "samples", seconds=3)
+        ours, alone, theirs = (timings.get(name) for name in works)
         if ours and alone:
             bench.require(f"step / (sampling + update), {precision}", ours.median / alone.median, at_most=1.3)
         if ours and theirs:
@@ -396,14 +396,14 @@ def training_loop(bench: Bench) -> None:
                 makers = {"an update alone": lambda update=update: update}
                 alone = bench.compare(makers, precision, len(batch), "images", count=False)
                 facts = {"precision": precision, "items": len(rows), "unit": "images"}
-                of_an_update = alone["an update alone"].median, bench.busy_seconds(update, 5) / 5
+                update_seconds = alone["an update alone"].median, bench.busy_seconds(update, 5) / 5
                 for place in ("disk", "device"):
                     if place == "device":  # as training.cache_on_device does it
                         loop.cache = FeatureCache.of("true", rows, loop.collator, accelerator.device)
                         loop.progress.step_in_epoch = 0
                     epoch = Timing(bench.steps(loop.train_epoch, 1))
                     bench.report(f"an epoch of {loop.steps_per_epoch} updates from the {place}", epoch, **facts)
-                    computing, busy = (loop.steps_per_epoch * seconds / epoch.median for seconds in of_an_update)
+                    computing, busy = (loop.steps_per_epoch * seconds / epoch.median for seconds in update_seconds)
                     bench.require(f"busy in training on features of the {place}, {precision}", busy, at_least=0.8)
                     workers = data["num_workers"]
                     bench.note(f"waits for batches from the {place}, {precision}", share=1 - computing, workers=workers)
@@ -438,7 +438,7 @@ def photographs(bench: Bench) -> None:
             for _ in range(batches):
                 captioner.forward(prepared, num_beams=beams)
 
-        found = {}
+        timed = {}
         for beams in (3, 1):
             works: dict[str, Callable[[], object]] = {
                 f"files to captions, {beams} beams": lambda beams=beams: captioner(
@@ -450,16 +450,16 @@ def photographs(bench: Bench) -> None:
                 works["reading and preprocessing alone"] = read
             makers = {name: partial(lambda work: work, work) for name, work in works.items()}
             options = {"warm_up": 1, "seconds": 3.0, "count": False}
-            found |= bench.compare(makers, "fp32", len(paths), "images", **options)
-        reading, both = found.get("reading and preprocessing alone"), found.get("files to captions, 3 beams")
+            timed |= bench.compare(makers, "fp32", len(paths), "images", **options)
+        reading, both = timed.get("reading and preprocessing alone"), timed.get("files to captions, 3 beams")
         if reading and both:
-            bench.note("files to captions / slower of its parts, 3 beams", waits_for=waits_for(found), workers=workers)
+            bench.note("files to captions / slower of its parts, 3 beams", waits_for=waits_for(timed), workers=workers)
 
 
-def waits_for(found: dict[str, Timing]) -> str:
-    parts = {name: timing.median for name, timing in found.items() if "alone" in name and "1 beams" not in name}
+def waits_for(timings: dict[str, Timing]) -> str:
+    parts = {name: timing.median for name, timing in timings.items() if "alone" in name and "1 beams" not in name}
     slowest = max(parts, key=parts.__getitem__)
-    return f"{slowest} ({parts[slowest] / found['files to captions, 3 beams'].median:.0%} of the time)"
+    return f"{slowest} ({parts[slowest] / timings['files to captions, 3 beams'].median:.0%} of the time)"
 
 
 def extraction(bench: Bench) -> None:
@@ -533,8 +533,8 @@ def contrastive(bench: Bench) -> None:
     for precision in PRECISIONS:
         for number in (1, parts):
             makers = {f"batch {part * number}": lambda n=number, p=precision: partial(update, batches[:n], p)}
-            whole = number == 1  # a large batch repeats the same operators
-            bench.compare(makers, precision, part * number, "pairs", warm_up=1, count=whole, busy=whole)
+            is_first = number == 1  # a large batch repeats the same operators
+            bench.compare(makers, precision, part * number, "pairs", warm_up=1, count=is_first, busy=is_first)
 
 
 def search(bench: Bench) -> None:
@@ -544,16 +544,16 @@ def search(bench: Bench) -> None:
     centres = random.standard_normal((1000, dimension), dtype=np.float32)
 
     def vectors(count: int) -> np.ndarray:
-        found = centres[random.integers(0, len(centres), count)]
-        found += 0.5 * random.standard_normal((count, dimension), dtype=np.float32)
-        return found / np.linalg.norm(found, axis=1, keepdims=True)
+        rows = centres[random.integers(0, len(centres), count)]
+        rows += 0.5 * random.standard_normal((count, dimension), dtype=np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     stored, asked = vectors(number).astype(np.float16), vectors(queries).astype(np.float16)
-    table, wanted = (torch.from_numpy(part).to(bench.device).float() for part in (stored, asked))
+    table, batch = (torch.from_numpy(part).to(bench.device).float() for part in (stored, asked))
     for count in (1, queries):
         makers = {
             f"exact, {number} vectors, {count} at once": lambda count=count: (
-                lambda: (wanted[:count] @ table.T).topk(10).indices.cpu()
+                lambda: (batch[:count] @ table.T).topk(10).indices.cpu()
             )
         }
         bench.compare(makers, "fp32", count, "queries", count=False)
@@ -580,9 +580,9 @@ def guest_self_critical(bench: Bench) -> None:
             works = {"BLIP-base, ours": steps.ours, "BLIP-base, transformers alone": steps.plain}
             makers = {name: partial(lambda work: partial(take, work), work) for name, work in works.items()}
             samples = sizes["images"] * sizes["samples"]
-            found = bench.compare(makers, precision, samples, "samples", warm_up=1, seconds=2, count=False)
-        if len(found) == 2:
-            ours, theirs = found.values()
+            timings = bench.compare(makers, precision, samples, "samples", warm_up=1, seconds=2, count=False)
+        if len(timings) == 2:
+            ours, theirs = timings.values()
             bench.note(f"speed / transformers, {precision}", ratio=theirs.median / ours.median)
 
 

@@ -49,8 +49,8 @@ class ByteCounter(TorchDispatchMode):
         result = operator(*args, **(kwargs or {}))
         name = operator.name()
         if not operator.is_view and not name.startswith(("aten::empty", "aten::_unsafe_view", "aten::detach")):
-            given = result if name == "aten::embedding" else (args, kwargs or {})
-            self.total += sum(tensor.nbytes for tensor in tensors_of((given, result)))
+            inputs = result if name == "aten::embedding" else (args, kwargs or {})
+            self.total += sum(tensor.nbytes for tensor in tensors_of((inputs, result)))
         return result
 
 
@@ -177,13 +177,13 @@ class Bench:
                 for _ in range(1 if self.tiny else warm_up):
                     work()
                 self.synchronize()
-                found: dict[str, Any] = {}
+                numbers: dict[str, Any] = {}
                 if self.on_gpu:
-                    found["peak_mib"] = (self.allocated(peak=True) - before) / 2**20
+                    numbers["peak_mib"] = (self.allocated(peak=True) - before) / 2**20
                 if count:
-                    found |= self.counted(work)
+                    numbers |= self.counted(work)
                 blocks[name] = max(1, min(MOST_STEPS, int(BLOCK_SECONDS / self.steps(work, 1)[0])))
-                works[name], facts[name] = work, found
+                works[name], facts[name] = work, numbers
             work = None
         taken: dict[str, list[float]] = {name: [] for name in works}
         rounds, started_at = 0, time.monotonic()
@@ -331,8 +331,8 @@ class Report:
                     lines.append(f"- {row['name']} {row.get('precision', '')}: {row['error'][:140]}")
                 elif "ms" not in row and "requirement" not in row:
                     name = row.get("name", row.get("ceiling"))
-                    found = [f"{key} {short(value)}" for key, value in row.items() if key not in ("name", "ceiling")]
-                    lines.append(f"- {name}: {', '.join(found)}")
+                    cells = [f"{key} {short(value)}" for key, value in row.items() if key not in ("name", "ceiling")]
+                    lines.append(f"- {name}: {', '.join(cells)}")
         lines += ["", "| required | | limit | |", "| --- | --- | --- | --- |"]
         for row in required:
             verdict = "pass" if row["passed"] else "FAIL"

@@ -103,10 +103,10 @@ def main() -> None:
         return
     ratios, peaks = [], []
     for number in range(options.rounds):
-        found = {kind: measured(kind) for kind in ("ours", "plain")}
-        ratios.append(found["plain"]["seconds"] / found["ours"]["seconds"])
-        peaks.append(found["ours"]["gigabytes"] / found["plain"]["gigabytes"])
-        print(f"round {number + 1}: {found}, {ratios[-1]:.2f} times as fast")
+        results = {kind: measured(kind) for kind in ("ours", "plain")}
+        ratios.append(results["plain"]["seconds"] / results["ours"]["seconds"])
+        peaks.append(results["ours"]["gigabytes"] / results["plain"]["gigabytes"])
+        print(f"round {number + 1}: {results}, {ratios[-1]:.2f} times as fast")
     print(
         f"{statistics.median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f}; required {REQUIRED}), "
         f"with {statistics.median(peaks):.2f} of its memory"

@@ -101,15 +101,15 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_arguments()
-    found = by_variant(lambda family, seed: run(family, seed, options), options.families, options.seeds, options.jobs)
+    results = by_variant(lambda family, seed: run(family, seed, options), options.families, options.seeds, options.jobs)
     print(
         "| captioner | teacher forcing | self-critical | gain | CPU minutes per run |\n| --- | --- | --- | --- | --- |"
     )
-    for family, runs in found.items():
+    for family, runs in results.items():
         columns = [
-            [one["xe"] for one in runs],
-            [one["scst"] for one in runs],
-            [one["scst"] - one["xe"] for one in runs],
+            [scores["xe"] for scores in runs],
+            [scores["scst"] for scores in runs],
+            [scores["scst"] - scores["xe"] for scores in runs],
         ]
         minutes = [cpu_minutes(options.output / f"{family}-{seed}.cpu") for seed in options.seeds]
         print(f"| {family} | " + " | ".join(spread(values) for values in [*columns, minutes]) + " |")

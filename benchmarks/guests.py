@@ -63,8 +63,8 @@ def plain_loop(model, processor, images: list, batch_size: int, **generate_argum
     for start in range(0, len(images), batch_size):
         inputs = processor(images=images[start : start + batch_size], return_tensors="pt")
         with torch.inference_mode():
-            found = model.generate(**inputs, **generate_arguments)
-        captions += processor.batch_decode(found, skip_special_tokens=True)
+            ids = model.generate(**inputs, **generate_arguments)
+        captions += processor.batch_decode(ids, skip_special_tokens=True)
     return captions
 
 
@@ -87,8 +87,8 @@ def main() -> int:
     settings = {"max_new_tokens": 12, "min_new_tokens": 12}
 
     def ours() -> list[str]:
-        found = captioner(images, batch_size=options.batch_size, **settings)
-        return [answer["generated_text"] for [answer] in found]
+        answers = captioner(images, batch_size=options.batch_size, **settings)
+        return [answer["generated_text"] for [answer] in answers]
 
     def theirs() -> list[str]:
         return plain_loop(model, processor, images, options.batch_size, **settings)

@@ -90,13 +90,13 @@ def correlations(folder: Path, group: Group, metrics: CaptionMetrics) -> tuple[i
     judged = read_judgements(folder, group, captions)
     no_references = defaultdict(set)
     if group.judged_references:
-        judged = [one for one in judged if not one.is_own]
+        judged = [item for item in judged if not item.is_own]
     else:
-        for one in judged:
-            no_references[one.image].add(one.caption)
-    references = [[text for text in captions[one.image] if text not in no_references[one.image]] for one in judged]
-    predictions = [one.caption for one in judged]
-    human = np.array([one.scores for one in judged])
+        for item in judged:
+            no_references[item.image].add(item.caption)
+    references = [[text for text in captions[item.image] if text not in no_references[item.image]] for item in judged]
+    predictions = [item.caption for item in judged]
+    human = np.array([item.scores for item in judged])
     values = metrics.compute(predictions=predictions, references=references, per_image=True)["per_image"]
     automatic = {name: np.repeat(values[name], human.shape[1]) for name in NAMES if name in values}
     return len(judged), {
@@ -117,9 +117,9 @@ def main() -> None:
     parts = ("bleu", "rouge_l", "cider_d", *(("meteor",) if options.meteor else ()))
     metrics = CaptionMetrics(document_frequency=frequency, metrics=parts)
     for name, group in GROUPS.items():
-        number, found = correlations(options.judgements, group, metrics)
+        number, taus = correlations(options.judgements, group, metrics)
         print(f"{name}, tau-{group.variant} ({number} pairs)")
-        for metric, tau in found.items():
+        for metric, tau in taus.items():
             print(f"  {metric:<8} {tau:5.1f}   published {group.published[metric]:5.1f}")
 
 

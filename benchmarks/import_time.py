@@ -66,7 +66,7 @@ def main():
     for kind, index in (("processor", 1), ("wall", 0)):
         print(describe(f"Auto classes and pipelines, {kind} time", [times[index] for times in alone]))
         print(describe(f"import hf_ngsan, {kind} time", [times[index] for times in both]))
-        added = [two[index] - one[index] for one, two in zip(alone, both, strict=True)]
+        added = [two[index] - base[index] for base, two in zip(alone, both, strict=True)]
         print(describe(f"added, {kind} time", added) + f"   required: at most {LIMIT} s")
     with tempfile.TemporaryDirectory() as folder:
         time_commands(Path(folder), options.runs)

@@ -65,8 +65,8 @@ def first_hit(folder: Path) -> None:
     before, begin = bytes_read(), time.perf_counter()
     [hits] = search(IndexFolder.open(folder), queries, 5)
     seconds, after = time.perf_counter() - begin, bytes_read()
-    found = {"seconds": round(seconds, 2), "from_disk": after["read_bytes"] - before["read_bytes"]}
-    print(json.dumps({**found, "by_read": after["rchar"] - before["rchar"], "hits": [hit.name for hit in hits]}))
+    report = {"seconds": round(seconds, 2), "from_disk": after["read_bytes"] - before["read_bytes"]}
+    print(json.dumps({**report, "by_read": after["rchar"] - before["rchar"], "hits": [hit.name for hit in hits]}))
 
 
 def main() -> None:
@@ -83,9 +83,9 @@ def main() -> None:
     for pattern in ("shard-*/embeddings.npy", "shard-*/items.json", "shard-*/thumbnails.zip"):
         print(f"{pattern:24} {sum(file.stat().st_size for file in options.folder.glob(pattern)) / 1e6:8.1f} MB")
     command = [sys.executable, __file__, "--folder", str(options.folder), "--search"]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    told = f"{found['from_disk'] / 1e6:.1f} MB from the disk, {found['by_read'] / 1e6:.1f} MB by read()"
-    print(f"first hit after {found['seconds']:.2f} s, {told}")
+    report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    amounts = f"{report['from_disk'] / 1e6:.1f} MB from the disk, {report['by_read'] / 1e6:.1f} MB by read()"
+    print(f"first hit after {report['seconds']:.2f} s, {amounts}")
 
 
 if __name__ == "__main__":

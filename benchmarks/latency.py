@@ -114,10 +114,10 @@ def measure(name: str, paths: list[str], threads: int) -> dict:
 def in_own_process(name: str, folder: str, threads: int, number: int) -> dict:
     command = [sys.executable, __file__, "--worker", name, "--images", folder, "--threads", str(threads)]
     settings = {**os.environ, "TRANSFORMERS_VERBOSITY": "error"}
-    found = subprocess.run(
+    completed = subprocess.run(
         [*command, "--number", str(number)], check=True, stdout=subprocess.PIPE, text=True, env=settings
     )
-    return json.loads(found.stdout.splitlines()[-1])
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
 def main() -> None:
@@ -138,20 +138,20 @@ def print_table(options: argparse.Namespace, folder: str, threads: int) -> None:
     """Prints the measurements for a number of threads."""
     rounds: dict[str, list[dict]] = {name: [] for name in options.only}
     for _ in range(options.rounds):
-        for name, found in rounds.items():
-            found.append(in_own_process(name, folder, threads, options.number))
+        for name, runs in rounds.items():
+            runs.append(in_own_process(name, folder, threads, options.number))
     print(f"\n{threads} thread{'s' * (threads > 1)}, {options.rounds} rounds of {options.number} photographs\n")
     print("| captioner | images/s | p50, ms | p99, ms | weights, MiB | peak memory, MiB | p50 against step by step |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    medians = {name: [statistics.median(one["milliseconds"]) for one in found] for name, found in rounds.items()}
-    for name, found in rounds.items():
-        took = [each for one in found for each in one["milliseconds"]]
+    medians = {name: [statistics.median(run["milliseconds"]) for run in runs] for name, runs in rounds.items()}
+    for name, runs in rounds.items():
+        took = [each for run in runs for each in run["milliseconds"]]
         p99 = statistics.quantiles(took, n=100)[98]
         bases = medians.get(STEP_BY_STEP, medians[name])
-        ratios = [own / base for own, base in zip(medians[name], bases, strict=True)]
+        ratios = [value / base for value, base in zip(medians[name], bases, strict=True)]
         ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         cells = [f"{1000 * len(took) / sum(took):.1f}", f"{statistics.median(took):.1f}", f"{p99:.1f}"]
-        cells += [f"{found[0]['weights']:.0f}", str(max(one["peak"] for one in found)), ratio]
+        cells += [f"{runs[0]['weights']:.0f}", str(max(run["peak"] for run in runs)), ratio]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

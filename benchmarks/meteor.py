@@ -40,18 +40,18 @@ def edited(words, vocabulary, edits, generator):
 
 def edited_captions(path, images, references, edits):
     """Returns tokenized predictions and references."""
-    of_images = list(read_references(path).values())
-    numbers = [len(captions) for captions in of_images]
-    tokenized = iter(PTBTokenizer().tokenize([text for captions in of_images for text in captions]))
-    of_images = [[next(tokenized) for _ in range(number)] for number in numbers]
-    vocabulary = sorted({word for captions in of_images for text in captions for word in text.split()})
+    by_image = list(read_references(path).values())
+    numbers = [len(captions) for captions in by_image]
+    tokenized = iter(PTBTokenizer().tokenize([text for captions in by_image for text in captions]))
+    by_image = [[next(tokenized) for _ in range(number)] for number in numbers]
+    vocabulary = sorted({word for captions in by_image for text in captions for word in text.split()})
     generator = random.Random(0)
     rows = []
     for index in range(images):
-        captions = list(of_images[index % len(of_images)])
+        captions = list(by_image[index % len(by_image)])
         generator.shuffle(captions)
         words = edited(captions[0].split(), vocabulary, edits, generator)
-        others = captions[1:] + captions[:1] + of_images[generator.randrange(len(of_images))]
+        others = captions[1:] + captions[:1] + by_image[generator.randrange(len(by_image))]
         rows.append((" ".join(words), others[:references]))
     return [prediction for prediction, _ in rows], [captions for _, captions in rows]
 

@@ -72,10 +72,10 @@ def scores_of(options: argparse.Namespace, variant: str, seed: int) -> dict:
     return json.loads((run_folder(options, variant, seed) / f"{options.split}.json").read_text(encoding="utf-8"))
 
 
-def statistics_of(found: list[str], references: list[str]) -> np.ndarray:
+def statistics_of(texts: list[str], references: list[str]) -> np.ndarray:
     """Returns the statistics of sentences for BLEU, `(sentences, 10)`: 4 matches, 4 n-grams, lengths of both texts."""
     metric = BLEU(effective_order=True)  # changes only sentence scores, not the statistics
-    rows = [metric.sentence_score(text, [reference]) for text, reference in zip(found, references, strict=True)]
+    rows = [metric.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
     return np.array([[*row.counts, *row.totals, row.sys_len, row.ref_len] for row in rows])
 
 
@@ -96,16 +96,16 @@ def interval(ours: np.ndarray, base: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def row(options: argparse.Namespace, variant: str, found: dict[str, np.ndarray]) -> str:
+def row(options: argparse.Namespace, variant: str, counts: dict[str, np.ndarray]) -> str:
     scores = [scores_of(options, variant, seed) for seed in options.seeds]
     minutes = statistics.mean(cpu_minutes(run_folder(options, variant, seed)) for seed in options.seeds)
-    cells = [variant, str(len(scores)), *(spread([one[name] for one in scores]) for name in ("bleu", "chrf"))]
+    cells = [variant, str(len(scores)), *(spread([score[name] for score in scores]) for name in ("bleu", "chrf"))]
     cells.append(f"{minutes:.0f}")
-    if variant == BASE or BASE not in found:
+    if variant == BASE or BASE not in counts:
         return f"| {' | '.join([*cells, '', ''])} |"
-    low, high = interval(found[variant], found[BASE])
-    difference = statistics.mean(bleu_of(seed.sum(0)) for seed in found[variant])
-    difference -= statistics.mean(bleu_of(seed.sum(0)) for seed in found[BASE])
+    low, high = interval(counts[variant], counts[BASE])
+    difference = statistics.mean(bleu_of(seed.sum(0)) for seed in counts[variant])
+    difference -= statistics.mean(bleu_of(seed.sum(0)) for seed in counts[BASE])
     return f"| {' | '.join([*cells, f'{difference:+.2f}', f'{low:+.2f} to {high:+.2f}'])} |"
 
 
@@ -113,15 +113,13 @@ def main() -> None:
     options = parse_arguments()
     texts = by_variant(partial(translations, options), options.variants, options.seeds, options.jobs)
     references = load_data(spec_of(options), options.split)["target"][:]
-    found = {
-        variant: np.stack([statistics_of(text, references) for text in of_seeds]) for variant, of_seeds in texts.items()
-    }
+    counts = {variant: np.stack([statistics_of(text, references) for text in runs]) for variant, runs in texts.items()}
     signature = scores_of(options, options.variants[0], options.seeds[0])["signatures"]["bleu"]
     print(f"SacreBLEU, {signature}; required of {BASE}: at least {REQUIRED}")
     print(f"| model | seeds | BLEU | chrF | CPU minutes of training | BLEU against {BASE} | 95% interval |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for variant in options.variants:
-        print(row(options, variant, found))
+        print(row(options, variant, counts))
 
 
 if __name__ == "__main__":

@@ -75,18 +75,18 @@ def main() -> None:
             result = train(load_training_config("ngsan/fine_tune", [*settings, *options.set]))
             seconds = time.process_time() - start
             model, processor = load_model(result.best_dir)
-        found = [f"seed {seed}, {' and '.join(options.kinds)}, best epoch {result.best_epoch}, {seconds:.0f} s"]
-        for name, given in (("validation", new), ("other training", rest)):
-            captions = generate_captions(model, processor, rows_for(model, processor, given, options.data))
+        facts = [f"seed {seed}, {' and '.join(options.kinds)}, best epoch {result.best_epoch}, {seconds:.0f} s"]
+        for name, group in (("validation", new), ("other training", rest)):
+            captions = generate_captions(model, processor, rows_for(model, processor, group, options.data))
             right = dict(zip(options.kinds, WORDS, strict=True))
             pairs = [
-                (right[kind], set(caption.split())) for kind, caption in zip(given["category"], captions, strict=True)
+                (right[kind], set(caption.split())) for kind, caption in zip(group["category"], captions, strict=True)
             ]
-            said = sum(word in caption for word, caption in pairs)
+            named = sum(word in caption for word, caption in pairs)
             wrong = sum(bool(({*WORDS} - {word}) & caption) for word, caption in pairs)
-            found.append(f"{said} of {len(pairs)} {name} photographs named, {wrong} by the wrong word")
-        found += [f"CIDEr-D on others {score(model, processor):.3f}"] if others is not None else []
-        print("; ".join(found), flush=True)
+            facts.append(f"{named} of {len(pairs)} {name} photographs named, {wrong} by the wrong word")
+        facts += [f"CIDEr-D on others {score(model, processor):.3f}"] if others is not None else []
+        print("; ".join(facts), flush=True)
 
 
 if __name__ == "__main__":

@@ -76,17 +76,17 @@ def interval(differences: np.ndarray, statements: list[int]) -> tuple[float, flo
     return float(low), float(high)
 
 
-def table(options: argparse.Namespace, split: str, found: dict[str, list[dict[int, str]]]) -> str:
+def table(options: argparse.Namespace, split: str, predictions: dict[str, list[dict[int, str]]]) -> str:
     """Returns the results of training on a split as Markdown."""
     rows = load_data(f"nlvr:{options.data}", SPLITS[split])
     rows = rows.select(range(min(len(rows), options.limit or len(rows))))
-    right = dict(zip(rows["question_id"], (given[0] for given in rows["answers"]), strict=True))
+    right = dict(zip(rows["question_id"], (answers[0] for answers in rows["answers"]), strict=True))
     training = load_data(f"nlvr:{options.data}", split)
-    majority = Counter(given[0] for given in training["answers"]).most_common(1)[0][0]
+    majority = Counter(answers[0] for answers in training["answers"]).most_common(1)[0][0]
     share = 100 * sum(answer == majority for answer in right.values()) / len(right)
     scores = {
-        variant: np.array([[100.0 * (run[one] == answer) for one, answer in right.items()] for run in runs])
-        for variant, runs in found.items()
+        variant: np.array([[100.0 * (run[key] == answer) for key, answer in right.items()] for run in runs])
+        for variant, runs in predictions.items()
     }
     lines = [
         f"| trained on {split} | seeds | accuracy on {SPLITS[split]} | against {BASE} | 95% interval |",
@@ -94,10 +94,10 @@ def table(options: argparse.Namespace, split: str, found: dict[str, list[dict[in
         f"| always {majority} | | {share:.4f} | | |",
     ]
     statements = [question_id // 1000 for question_id in right]
-    for variant, of_variant in scores.items():
-        cells = [variant, str(len(of_variant)), spread(of_variant.mean(1).tolist()), "", ""]
+    for variant, accuracies in scores.items():
+        cells = [variant, str(len(accuracies)), spread(accuracies.mean(1).tolist()), "", ""]
         if variant != BASE and BASE in scores:
-            differences = of_variant.mean(0) - scores[BASE].mean(0)
+            differences = accuracies.mean(0) - scores[BASE].mean(0)
             low, high = interval(differences, statements)
             cells[3:] = [f"{differences.mean():+.2f}", f"{low:+.2f} to {high:+.2f}"]
         lines.append(f"| {' | '.join(cells)} |")

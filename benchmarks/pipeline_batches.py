@@ -89,14 +89,14 @@ def main() -> int:
             took = {batch_size: seconds(pipe, paths, batch_size) for batch_size in speeds}
             for batch_size, (elapsed, _) in took.items():
                 speeds[batch_size].append(len(paths) / elapsed)
-            for name, one, batched in zip(ratios, took[1], took[arguments.batch_size], strict=True):
-                ratios[name].append(one / batched)
-            latest = ", ".join(f"{name} {found[-1]:.2f}" for name, found in ratios.items())
+            for name, single, batched in zip(ratios, took[1], took[arguments.batch_size], strict=True):
+                ratios[name].append(single / batched)
+            latest = ", ".join(f"{name} {values[-1]:.2f}" for name, values in ratios.items())
             print(f"round {number}: ratio of {latest}", flush=True)
-    for batch_size, found in speeds.items():
-        print(f"batches of {batch_size}: {statistics.median(found):.2f} images/s")
-    for name, found in ratios.items():
-        print(f"ratio of {name}: {summary(found)}")
+    for batch_size, values in speeds.items():
+        print(f"batches of {batch_size}: {statistics.median(values):.2f} images/s")
+    for name, values in ratios.items():
+        print(f"ratio of {name}: {summary(values)}")
     reached = statistics.median(ratios["time"])
     print(f"required: at least {WANTED}; {'reached' if reached >= WANTED else 'missed'}")
     return 0 if reached >= WANTED else 1

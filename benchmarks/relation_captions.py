@@ -45,8 +45,8 @@ def main() -> None:
     scores = {}
     for name in options.models:
         folders = [options.runs / "runs" / f"{folder_name(name)}-{seed}" for seed in options.seeds]
-        found = [item_scores("cider_d", folder.with_name(f"{folder.name}.results"), rows) for folder in folders]
-        scores[name] = np.mean(found, axis=0)
+        by_seed = [item_scores("cider_d", folder.with_name(f"{folder.name}.results"), rows) for folder in folders]
+        scores[name] = np.mean(by_seed, axis=0)
         for title, chosen in (("relations", related), ("others", ~related)):
             line = f"{name}\t{title}\t{scores[name][chosen].mean():.1f}"
             if name != BASELINE:
@@ -70,7 +70,7 @@ def exchanged(folder: Path, rows) -> str:
         boxes[[0, others[0]]] = boxes[[others[0], 0]]
         before.append(row)
         after.append({**row, "visual_boxes": boxes})
-    texts = [generate_captions(model, processor, own, **greedily(20)) for own in (before, after)]
+    texts = [generate_captions(model, processor, batch, **greedily(20)) for batch in (before, after)]
     changed = [first != second for first, second in zip(*texts, strict=True)]
     return f"{np.mean(changed):.1%} of {len(changed)} captions change"
 

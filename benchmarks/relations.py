@@ -73,17 +73,17 @@ def main() -> None:
                 train(features, runs / f"{folder_name(name)}-{seed}", name, seed, options.changes)
         rows = [dict(row) for row in load_data(f"relations:{features}", "test")]
         judged = judged_statements(features)
-        found: dict[str, list[Scores]] = {}
+        results: dict[str, list[Scores]] = {}
         for name in options.models:
             folders = [runs / f"{folder_name(name)}-{seed}" for seed in options.seeds]
-            found[name] = [scores_of(folder, rows, judged) for folder in folders if (folder / "last").is_dir()]
+            results[name] = [scores_of(folder, rows, judged) for folder in folders if (folder / "last").is_dir()]
             if kind == "scenes" and name in OF_SCENES:
-                found[name] = [scores_of(OF_SCENES[name], rows, judged, of_scenes=True)]
-        found["classes"] = [{("right", group): values for group, values in prior(features, rows).items()}]
-        found["boxes"] = [by_boxes(judged)]
+                results[name] = [scores_of(OF_SCENES[name], rows, judged, from_scenes=True)]
+        results["classes"] = [{("right", group): values for group, values in prior(features, rows).items()}]
+        results["boxes"] = [by_boxes(judged)]
         print(f"\n{kind}: {len(rows)} photographs; {len(judged)} judged statements")
-        for key in dict.fromkeys(key for scores in found.values() for seed in scores for key in seed):
-            report(key, {name: [seed[key] for seed in seeds if key in seed] for name, seeds in found.items()})
+        for key in dict.fromkeys(key for scores in results.values() for seed in scores for key in seed):
+            report(key, {name: [seed[key] for seed in seeds if key in seed] for name, seeds in results.items()})
 
 
 def train(features: Path, folder: Path, name: str, seed: int, changes: Sequence[str]) -> None:
@@ -95,7 +95,7 @@ def train(features: Path, folder: Path, name: str, seed: int, changes: Sequence[
         raise SystemExit(1)
 
 
-def scores_of(model_name: Any, rows: Sequence[dict], judged: Sequence[dict], of_scenes: bool = False) -> Scores:
+def scores_of(model_name: Any, rows: Sequence[dict], judged: Sequence[dict], from_scenes: bool = False) -> Scores:
     """Returns the scores of a captioner, one for each photograph (or judged statement)."""
     model, processor = load_captioner(model_name)
 
@@ -105,7 +105,7 @@ def scores_of(model_name: Any, rows: Sequence[dict], judged: Sequence[dict], of_
         likelihoods = []
         for start in range(0, len(questions), 128):
             batch = [question[2:] for question in questions[start : start + 128]]
-            if of_scenes:
+            if from_scenes:
                 batch = [coded(*question[1:], random) for question in questions[start : start + 128]]
             pair = [[statement.caption, opposite(statement).caption] for _, _, statement in batch]
             values = [log_likelihoods(model, processor, batch, [texts[side] for texts in pair]) for side in (0, 1)]
@@ -118,7 +118,7 @@ def scores_of(model_name: Any, rows: Sequence[dict], judged: Sequence[dict], of_
         for group in GROUPS:
             scores[measure, group] = per_photograph(len(rows), questions, answers, group)
     columns = ("image_id", "objects", "visual_features", "visual_boxes", "statement")
-    return scores | by_relation(judged, more_likely([tuple(one[name] for name in columns) for one in judged]))
+    return scores | by_relation(judged, more_likely([tuple(row[name] for name in columns) for row in judged]))
 
 
 def coded(names: list[str], _: np.ndarray, boxes: np.ndarray, statement: Statement, random: Any) -> tuple:
@@ -139,9 +139,9 @@ def coded(names: list[str], _: np.ndarray, boxes: np.ndarray, statement: Stateme
 
 @torch.inference_mode()
 def log_likelihoods(model: Any, processor: Any, items: Sequence, texts: Sequence[str]) -> np.ndarray:
-    inputs = processor(visual_features=[one[0] for one in items], visual_boxes=[one[1] for one in items])
+    inputs = processor(visual_features=[item[0] for item in items], visual_boxes=[item[1] for item in items])
     labels = processor(
-        visual_features=[one[0] for one in items], visual_boxes=[one[1] for one in items], captions=list(texts)
+        visual_features=[item[0] for item in items], visual_boxes=[item[1] for item in items], captions=list(texts)
     )["labels"]
     logits = model(**inputs, labels=labels).logits.float().log_softmax(-1)
     values = logits.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1)
@@ -175,11 +175,11 @@ def exchanged(rows: Sequence[dict]) -> list[tuple]:
 
 def per_photograph(count: int, questions: Sequence[tuple], answers: Sequence[float], group: str) -> np.ndarray:
     """Returns the share of right answers for each photograph, nan without questions of the group."""
-    of_photographs: list[list[float]] = [[] for _ in range(count)]
+    by_photograph: list[list[float]] = [[] for _ in range(count)]
     for (number, *_, statement), answer in zip(questions, answers, strict=True):
         if statement.family.group == group:
-            of_photographs[number].append(float(answer))
-    return np.array([np.mean(values) if values else np.nan for values in of_photographs])
+            by_photograph[number].append(float(answer))
+    return np.array([np.mean(values) if values else np.nan for values in by_photograph])
 
 
 def prior(features: Path, rows: Sequence[dict]) -> dict[str, np.ndarray]:
@@ -223,8 +223,8 @@ def judged_statements(features: Path) -> list[dict]:
 
 def by_relation(judged: Sequence[dict], answers: Sequence[bool]) -> Scores:
     """Returns for each relation, and for all, whether the answers to the statements agree with people."""
-    agrees = np.array([bool(answer) == one["label"] for answer, one in zip(answers, judged, strict=True)], dtype=float)
-    relations = np.array([one["statement"].relation for one in judged])
+    agrees = np.array([bool(answer) == row["label"] for answer, row in zip(answers, judged, strict=True)], dtype=float)
+    relations = np.array([row["statement"].relation for row in judged])
     groups = np.array([FAMILY_OF[relation].group for relation in relations])
     scores: Scores = {("judged", "all"): agrees}
     for names, values in ((groups, GROUPS), (relations, RELATIONS)):
@@ -236,10 +236,10 @@ def by_relation(judged: Sequence[dict], answers: Sequence[bool]) -> Scores:
 def by_boxes(judged: Sequence[dict]) -> Scores:
     """Answers from the best boxes of both classes: by the signs of directions, or else the nearer answer."""
     answers = []
-    for one in judged:
-        statement, names = one["statement"], list(one["objects"])
+    for row in judged:
+        statement, names = row["statement"], list(row["objects"])
         (place, size), (its_place, its_size) = (
-            centre_and_size(one["visual_boxes"][names.index(name)]) for name in (statement.subject, statement.other)
+            centre_and_size(row["visual_boxes"][names.index(name)]) for name in (statement.subject, statement.other)
         )
         across, down = (place - its_place) / ((size + its_size) / 2)
         is_first: dict[str, Callable[[], bool]] = {
@@ -255,23 +255,23 @@ def by_boxes(judged: Sequence[dict]) -> Scores:
     return by_relation(judged, answers)
 
 
-def report(key: tuple[str, str], found: dict[str, list[np.ndarray]]) -> None:
+def report(key: tuple[str, str], results: dict[str, list[np.ndarray]]) -> None:
     """Prints the mean and deviation over seeds of each model, the number of items, and effects compared to SAN."""
-    for name, seeds in found.items():
+    for name, seeds in results.items():
         if not seeds:
             continue
         means = [100 * np.nanmean(values) for values in seeds]
         line = f"{key[0]}, {key[1]}\t{name}\t{np.mean(means):.1f}%"
         line += f" ± {np.std(means, ddof=1):.1f}%" if len(means) > 1 else ""
-        own = np.mean(seeds, axis=0)
-        there = ~np.isnan(own)
+        mean = np.mean(seeds, axis=0)
+        there = ~np.isnan(mean)
         line += f"\tn = {there.sum()}"
         if key[0] == "judged" and there.any():
-            line += "\t({:.1f} to {:.1f})".format(*wilson(float(own[there].mean()), int(there.sum())))
+            line += "\t({:.1f} to {:.1f})".format(*wilson(float(mean[there].mean()), int(there.sum())))
         elif there.sum() >= MIN_ITEMS:
-            line += "\t({:.1f} to {:.1f})".format(*compare(100 * own[there]).interval)
-        if there.sum() >= MIN_ITEMS and name != "SAN" and found.get("SAN"):
-            effect = compare(100 * (own - np.mean(found["SAN"], axis=0))[there])
+            line += "\t({:.1f} to {:.1f})".format(*compare(100 * mean[there]).interval)
+        if there.sum() >= MIN_ITEMS and name != "SAN" and results.get("SAN"):
+            effect = compare(100 * (mean - np.mean(results["SAN"], axis=0))[there])
             low, high = effect.interval
             line += f"\tagainst SAN {effect.difference:+.1f} ({low:+.1f} to {high:+.1f})"
         print(line, flush=True)

@@ -54,20 +54,20 @@ def main() -> None:
             detections = read_detections(options.data / "detections" / f"{'_'.join(filter(None, (source, part)))}.json")
             for row in photographs(options.data / source, part):
                 objects = chosen(detections[row["image_id"]], row)
-                if row["image_id"] in seen or len({one["name"] for one in objects}) < 2:
+                if row["image_id"] in seen or len({entry["name"] for entry in objects}) < 2:
                     continue
                 if options.limit is not None and len(rows["crops"]) >= options.limit:
                     break
                 seen.add(row["image_id"])
                 for name, features in encode(encoders, row["image"], objects).items():
                     rows[name].append(as_row(row, objects, features))
-        for name, own in rows.items():
-            features = caption_features(len(own[0]["visual_features"][0]), objects=True)
+        for name, entries in rows.items():
+            features = caption_features(len(entries[0]["visual_features"][0]), objects=True)
             features |= {"object_scores": List(Value("float32"))}
             more = (
                 {"statements": List(Value("string")), "labels": List(Value("int64"))} if split == "statements" else {}
             )
-            written[name][split] = Dataset.from_list(own, features=Features(features | more))
+            written[name][split] = Dataset.from_list(entries, features=Features(features | more))
         print(f"{split}: {len(rows['crops'])} photographs", flush=True)
     written["reduced"] = reduced(written["crops"])
     for name, splits in written.items():
@@ -77,14 +77,14 @@ def main() -> None:
 def reduced(crops: dict[str, Dataset]) -> dict[str, Dataset]:
     """Returns the principal components of features of crops, with the dimension and length of features of scenes, for
     training captioners of scenes further."""
-    vectors = np.concatenate([np.array(one, dtype=np.float32) for one in crops["train"]["visual_features"]])
+    vectors = np.concatenate([np.array(row, dtype=np.float32) for row in crops["train"]["visual_features"]])
     _, values, axes = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
     scale = LENGTH * len(vectors) ** 0.5 / values[:FEATURE_SIZE] / FEATURE_SIZE**0.5
     small = {}
     for split, rows in crops.items():
-        own = [(np.array(one) - vectors.mean(0)) @ axes[:FEATURE_SIZE].T * scale for one in rows["visual_features"]]
+        scaled = [(np.array(row) - vectors.mean(0)) @ axes[:FEATURE_SIZE].T * scale for row in rows["visual_features"]]
         features = Features({**rows.features, **caption_features(FEATURE_SIZE, boxes=False)})
-        small[split] = Dataset.from_dict({**rows.to_dict(), "visual_features": own}, features=features)
+        small[split] = Dataset.from_dict({**rows.to_dict(), "visual_features": scaled}, features=features)
     return small
 
 
@@ -100,24 +100,24 @@ def read_detections(file: Path) -> dict[int, list[dict]]:
     content = json.loads(file.read_text())
     names = {category["id"]: category["name"] for category in content["categories"]}
     sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
-    found: dict[int, list[dict]] = defaultdict(list)
-    for one in sorted(content["annotations"], key=lambda annotation: -annotation["score"]):
-        x, y, width, height = one["bbox"]
-        box = np.array([x, y, x + width, y + height]) / np.tile(sizes[one["image_id"]], 2)
-        entry = {"name": names[one["category_id"]], "box": box.clip(0, 1), "score": one["score"]}
-        found[one["image_id"]].append(entry)
-    return found
+    detections: dict[int, list[dict]] = defaultdict(list)
+    for annotation in sorted(content["annotations"], key=lambda annotation: -annotation["score"]):
+        x, y, width, height = annotation["bbox"]
+        box = np.array([x, y, x + width, y + height]) / np.tile(sizes[annotation["image_id"]], 2)
+        entry = {"name": names[annotation["category_id"]], "box": box.clip(0, 1), "score": annotation["score"]}
+        detections[annotation["image_id"]].append(entry)
+    return detections
 
 
 def chosen(objects: list[dict], row: dict) -> list[dict]:
     """Returns the objects of a photograph with a high score, and the best ones named by a judged statement."""
     named = " ".join(row.get("statements") or ()).lower()
     kept, surest = [], set()
-    for one in objects:
-        is_named = one["name"] in named and one["name"] not in surest and one["score"] >= MIN_NAMED_SCORE
-        surest.add(one["name"])
-        if one["score"] >= MIN_SCORE or is_named:
-            kept.append(one)
+    for entry in objects:
+        is_named = entry["name"] in named and entry["name"] not in surest and entry["score"] >= MIN_NAMED_SCORE
+        surest.add(entry["name"])
+        if entry["score"] >= MIN_SCORE or is_named:
+            kept.append(entry)
     return kept
 
 
@@ -125,16 +125,16 @@ def encode(encoders: dict[str, Any], image: dict, objects: list[dict]) -> dict[s
     """Returns features `(N, D)` of the objects of a photograph, by encoder."""
     with Image.open(io.BytesIO(image["bytes"])) as opened:
         picture = opened.convert("RGB")
-    boxes, _ = clamp_boxes(np.stack([one["box"] for one in objects]))
+    boxes, _ = clamp_boxes(np.stack([entry["box"] for entry in objects]))
     crops = [picture.crop(corners(box, picture.size)) for box in boxes]
     with torch.inference_mode():
         model, processor = encoders["crops"]
         alone = model(**processor(images=crops, return_tensors="pt")).visual_features.mean(1)
         model, processor = encoders["pooled"]
-        whole = model(**processor(images=[picture], return_tensors="pt"), visual_boxes=torch.from_numpy(boxes)[None])
-    found = {"crops": alone.numpy(), "pooled": whole.visual_features[0].numpy()}
+        pooled = model(**processor(images=[picture], return_tensors="pt"), visual_boxes=torch.from_numpy(boxes)[None])
+    vectors = {"crops": alone.numpy(), "pooled": pooled.visual_features[0].numpy()}
     # All have the length of features of scenes: larger ones saturate attention before geometry is learned.
-    return {name: LENGTH * own / np.linalg.norm(own, axis=1, keepdims=True) for name, own in found.items()}
+    return {name: LENGTH * rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in vectors.items()}
 
 
 def corners(box: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -144,14 +144,14 @@ def corners(box: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int]
 
 
 def as_row(row: dict, objects: list[dict], features: np.ndarray) -> dict[str, Any]:
-    boxes, _ = clamp_boxes(np.stack([one["box"] for one in objects]))
+    boxes, _ = clamp_boxes(np.stack([entry["box"] for entry in objects]))
     made = {
         "image_id": row["image_id"],
         "visual_features": features.astype(np.float16),
         "visual_boxes": boxes,
         "captions": list(row.get("captions") or ["a photograph"]),
-        "objects": [one["name"] for one in objects],
-        "object_scores": [one["score"] for one in objects],
+        "objects": [entry["name"] for entry in objects],
+        "object_scores": [entry["score"] for entry in objects],
     }
     if "statements" in row:
         made |= {"statements": row["statements"], "labels": row["labels"]}

@@ -88,21 +88,21 @@ def main() -> None:
         for number in options.rows:
             write_images(folder / str(number), number)
         for name in options.commands or ["extract", "caption", "index"]:
-            found = {}
+            peaks = {}
             for number in options.rows:
                 images, output = str(folder / str(number)), str(folder / f"{name}-{number}")
-                given = {
+                flags = {
                     "extract": ["--backbone", str(folder / "captioner"), "--images", images],
                     "caption": ["--model", str(folder / "captioner"), images, "--json"],
                     "index": ["--model", str(folder / "dual_encoder"), "--images", images],
                 }[name]
-                given += [] if name == "caption" else ["--num-workers", "0"]
-                command = [sys.executable, "-m", "hf_ngsan.cli", name, *given, "--output", output, "--batch-size", "64"]
-                found[number] = peak_of(command)
-                print(f"{name:8}{number:9,} rows {found[number] / 2**20:8,.0f} MiB", flush=True)
-            first, last = min(found), max(found)
+                flags += [] if name == "caption" else ["--num-workers", "0"]
+                command = [sys.executable, "-m", "hf_ngsan.cli", name, *flags, "--output", output, "--batch-size", "64"]
+                peaks[number] = peak_of(command)
+                print(f"{name:8}{number:9,} rows {peaks[number] / 2**20:8,.0f} MiB", flush=True)
+            first, last = min(peaks), max(peaks)
             if last > first:
-                slope = (found[last] - found[first]) / (last - first)
+                slope = (peaks[last] - peaks[first]) / (last - first)
                 print(f"{name:8}{'a row':>14} {slope:8,.0f} bytes", flush=True)
 
 

@@ -137,14 +137,14 @@ def main() -> None:
             lambda name: train_language_model(output, name, data, [*LANGUAGE_MODELS[name], *options.overrides]), names
         )
         folders = dict(zip(names, trained, strict=True))
-    found = by_variant(run, [*bases, *rows], options.seeds, options.jobs)
+    results = by_variant(run, [*bases, *rows], options.seeds, options.jobs)
     references = validation_captions(data)
-    scores = {name: scores_of_seeds(of_seeds, references) for name, of_seeds in found.items()}
+    scores = {name: scores_of_seeds(runs, references) for name, runs in results.items()}
     print("| captioner | seeds | CIDEr-D | against its base | 95% interval | different captions | language signal |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for name, of_seeds in found.items():
+    for name, runs in results.items():
         base = rows[name].base if name in rows else None
-        different = statistics.mean(len({entry["caption"] for entry in entries}) for entries in of_seeds)
+        different = statistics.mean(len({entry["caption"] for entry in entries}) for entries in runs)
         weight = ""
         if base is not None:
             words = [value for seed in options.seeds for value in visualness(output, name, data, seed).values()]

@@ -62,8 +62,8 @@ class StraightforwardSearch:
         last = real[:, -1:, None]
         states = self.decoder.embed_tokens(words[:, -1:]) + self.positions(self.decoder, words, real)[:, -1:]
         for index, layer in enumerate(self.decoder.layers):
-            own = torch.stack([layer.self_attn.k_proj(states), layer.self_attn.v_proj(states)])
-            kept[index] = torch.cat([kept[index], own], dim=2)
+            added = torch.stack([layer.self_attn.k_proj(states), layer.self_attn.v_proj(states)])
+            kept[index] = torch.cat([kept[index], added], dim=2)
             attended = self.attention(layer.self_attn, states, *kept[index], real[:, None])
             states = self.residual(layer.self_attn_norm, states, attended) * last
             key, value = layer.encoder_attn.k_proj(placed), layer.encoder_attn.v_proj(memory)
@@ -134,13 +134,13 @@ def seconds(work: Callable[[], torch.Tensor]) -> tuple[float, float, torch.Tenso
     return time.perf_counter() - elapsed, time.process_time() - worked, captions
 
 
-def same_captions(one: torch.Tensor, other: torch.Tensor, end: int) -> bool:
+def same_captions(first: torch.Tensor, other: torch.Tensor, end: int) -> bool:
     """Returns whether captions are the same up to their end tokens."""
 
     def ended(words: list[int]) -> list[int]:
         return words[: words.index(end)] if end in words else words
 
-    return [*map(ended, one.tolist())] == [*map(ended, other.tolist())]
+    return [*map(ended, first.tolist())] == [*map(ended, other.tolist())]
 
 
 def describe(values: list[float]) -> str:
@@ -171,10 +171,10 @@ def main() -> int:
     ratios: dict[str, list[float]] = {"ratio": [], "processor time": []}
     for number in range(sizes.rounds + 1):
         features = torch.rand(sizes.images, 7 * 7, model.config.visual_feature_size)
-        elapsed, worked, found = {}, {}, {}
+        elapsed, worked, ids = {}, {}, {}
         for name in list(ways)[:: -1 if number % 2 else 1]:
-            elapsed[name], worked[name], found[name] = seconds(lambda work=ways[name], given=features: work(given))
-        assert same_captions(*found.values(), end=model.config.eos_token_id), found
+            elapsed[name], worked[name], ids[name] = seconds(lambda work=ways[name], batch=features: work(batch))
+        assert same_captions(*ids.values(), end=model.config.eos_token_id), ids
         if number:  # the first round warms up
             for name, took in elapsed.items():
                 speeds[name].append(sizes.images / took)

@@ -110,9 +110,9 @@ def perplexity(run: Path, data: str, split: str = "validation") -> float:
     if not scores.exists():
         where = ["--model", run, "--data", data, "--split", split, "--batch-size", 100]
         write_text_atomically(scores, call(run, "evaluate", *where))
-    found = json.loads(scores.read_text(encoding="utf-8"))["perplexity"]
-    print(f"{run.name}, {split}: perplexity {found:.2f}", file=sys.stderr, flush=True)
-    return found
+    value = json.loads(scores.read_text(encoding="utf-8"))["perplexity"]
+    print(f"{run.name}, {split}: perplexity {value:.2f}", file=sys.stderr, flush=True)
+    return value
 
 
 def captions(output: Path, name: str, data: str, settings: Iterable[str], seed: int) -> list[dict]:
@@ -129,17 +129,17 @@ def captions(output: Path, name: str, data: str, settings: Iterable[str], seed: 
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def scores_of_images(found: list[dict], references: dict[int, list[str]]) -> np.ndarray:
+def scores_of_images(entries: list[dict], references: dict[int, list[str]]) -> np.ndarray:
     """Returns the CIDEr-D of each image's caption, in the order of the references."""
-    texts = {entry["image_id"]: entry["caption"] for entry in found}
+    texts = {entry["image_id"]: entry["caption"] for entry in entries}
     predictions = [texts[image_id] for image_id in references]
     result = CiderD().compute(predictions=predictions, references=list(references.values()), per_image=True)
     return np.array(result["per_image"]["cider_d"])
 
 
-def scores_of_seeds(of_seeds: list[list[dict]], references: dict[int, list[str]]) -> np.ndarray:
+def scores_of_seeds(runs: list[list[dict]], references: dict[int, list[str]]) -> np.ndarray:
     """Returns the CIDEr-D of each seed's captions, `(seeds, images)`."""
-    return np.stack([scores_of_images(entries, references) for entries in of_seeds])
+    return np.stack([scores_of_images(entries, references) for entries in runs])
 
 
 def validation_captions(data: str) -> dict[int, list[str]]:
@@ -169,11 +169,11 @@ def visualness(output: Path, name: str, data: str, seed: int) -> dict[str, tuple
     return {word: (float(mean), int(count)) for word, mean, count, _ in lines}
 
 
-def means_of_groups(found: dict[str, tuple[float, int]]) -> dict[str, float]:
+def means_of_groups(table: dict[str, tuple[float, int]]) -> dict[str, float]:
     """Returns the visualness of each group of words, the mean over all occurrences."""
     means = {}
     for name, words in WORDS.items():
-        values = [found[word] for word in words.split() if word in found]
+        values = [table[word] for word in words.split() if word in table]
         number = sum(count for _, count in values)
         means[name] = sum(mean * count for mean, count in values) / number if number else float("nan")
     return means
@@ -197,7 +197,7 @@ def print_visualness(tables: list[dict[str, tuple[float, int]]]) -> None:
 
 def print_order(scores: dict[str, np.ndarray]) -> None:
     """Prints whether mean CIDEr-D follows the paper's order (tables 1 and 2)."""
-    means = {variant: of_variant.mean() for variant, of_variant in scores.items()}
+    means = {variant: values.mean() for variant, values in scores.items()}
     order = [(BASE, "+GA"), (BASE, "+AA"), ("+GA", WHOLE), ("+AA", WHOLE)]
     for worse, better in order:
         if {worse, better} <= means.keys():
@@ -208,15 +208,15 @@ def print_order(scores: dict[str, np.ndarray]) -> None:
 def main() -> None:
     options = parse_arguments()
     output, data = options.output, f"features:{options.features}"
-    of_variant = {name: language_model_of(options, name) for name in options.variants}
-    names = list(dict.fromkeys([*options.language_models, *filter(None, of_variant.values())]))
+    language_models = {name: language_model_of(options, name) for name in options.variants}
+    names = list(dict.fromkeys([*options.language_models, *filter(None, language_models.values())]))
 
     def language_model(name: str) -> Path:
         changes = LANGUAGE_MODELS[name] + (PRETRAINED if LANGUAGE_MODELS[name] else [])
         return train_language_model(output, name, data, [*changes, *options.overrides])
 
     def run(variant: str, seed: int) -> list[dict]:
-        settings, name = [*BRIEF, *VARIANTS[variant]], of_variant[variant]
+        settings, name = [*BRIEF, *VARIANTS[variant]], language_models[variant]
         if name is not None:
             settings.append(f"model.pretrained_language_model={folders[name]}")
         return captions(output, variant, data, [*settings, *options.overrides], seed)
@@ -224,7 +224,7 @@ def main() -> None:
     with ThreadPoolExecutor(options.jobs) as pool:
         folders = dict(zip(names, pool.map(language_model, names), strict=True))
         perplexities = list(pool.map(lambda name: perplexity(folders[name], data), names))
-    found = by_variant(run, options.variants, options.seeds, options.jobs)
+    results = by_variant(run, options.variants, options.seeds, options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:
         seeds = options.seeds if WHOLE in options.variants else []
         tables = list(pool.map(lambda seed: visualness(output, WHOLE, data, seed), seeds))
@@ -232,7 +232,7 @@ def main() -> None:
     for name, value in zip(names, perplexities, strict=True):
         print(f"| {name} | {value:.2f} |")
     references = validation_captions(data)
-    scores = {variant: scores_of_seeds(of_seeds, references) for variant, of_seeds in found.items()}
+    scores = {variant: scores_of_seeds(runs, references) for variant, runs in results.items()}
     print(f"\n| model | seeds | CIDEr-D | against {BASE} | 95% interval |\n| --- | --- | --- | --- | --- |")
     for variant, per_image in scores.items():
         print(row(variant, per_image, None if variant == BASE else scores.get(BASE)))
@@ -241,8 +241,8 @@ def main() -> None:
     if tables:
         print_visualness(tables)
     lengths = {
-        variant: statistics.mean(len(entry["caption"].split()) for entries in of_seeds for entry in entries)
-        for variant, of_seeds in found.items()
+        variant: statistics.mean(len(entry["caption"].split()) for entries in runs for entry in entries)
+        for variant, runs in results.items()
     }
     print(f"\nwords per caption: {', '.join(f'{name} {length:.1f}' for name, length in lengths.items())}")
 

@@ -150,7 +150,7 @@ def write_checkpoint(variant: str, scores: dict[int, dict[str, float]], options:
     model, processor = load_captioner(run)
     generation = model.generation_config.to_dict()
     scores = {
-        seed: {name: found[name] for name in found if name != "training_seconds"} for seed, found in scores.items()
+        seed: {name: values[name] for name in values if name != "training_seconds"} for seed, values in scores.items()
     }
 
     def recorded(seed: int) -> RecordedEvaluation:
@@ -185,9 +185,9 @@ def main():
         runs = [pool.submit(score, variant, seed, options.output) for variant, seed in queue]
         for (variant, seed), run in zip(queue, runs, strict=True):
             scores[variant].append(run.result())
-            found = {group: f"{scores[variant][-1][group]:.1%}" for group in PERCENTAGES}
+            cells = {group: f"{scores[variant][-1][group]:.1%}" for group in PERCENTAGES}
             print(
-                f"{variant}, seed {seed}: {', '.join(f'{group} {share}' for group, share in found.items())}", flush=True
+                f"{variant}, seed {seed}: {', '.join(f'{group} {share}' for group, share in cells.items())}", flush=True
             )
     print()
     print(table(scores))

@@ -49,8 +49,8 @@ def scores(options: argparse.Namespace, seed: int) -> dict[str, float]:
     if not (run / "test_scores.json").exists():
         settings = [f"training.output_dir={run}", f"training.seed={seed}", "training.num_threads=1"]
         call(run, "train", "--config", CONFIG, *options.overrides, f"data.spec={spec}", *settings, "--resume")
-        found = json.loads(call(run, "evaluate", "--model", run, "--data", spec, "--split", "test"))
-        write_text_atomically(run / "test_scores.json", json.dumps(found["all"], indent=2) + "\n")
+        result = json.loads(call(run, "evaluate", "--model", run, "--data", spec, "--split", "test"))
+        write_text_atomically(run / "test_scores.json", json.dumps(result["all"], indent=2) + "\n")
     return json.loads((run / "test_scores.json").read_text())
 
 
@@ -63,8 +63,8 @@ def best_possible(spec: str, statements: int) -> float:
     facts = [facts_of(row) for row in rows]
     shares = []
     for row in rows:
-        told = [Statement.parse(caption) for caption in row["captions"][0].split(" and ")[:statements]]
-        shares.append(1 / sum(all(one in of_scene for one in told) for of_scene in facts))
+        described = [Statement.parse(caption) for caption in row["captions"][0].split(" and ")[:statements]]
+        shares.append(1 / sum(all(fact in scene for fact in described) for scene in facts))
     return 100 * float(np.mean(shares))
 
 

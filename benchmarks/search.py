@@ -114,8 +114,8 @@ def in_a_process(function: Callable, *arguments: object) -> dict:
 
 
 def milliseconds(seconds: list[float]) -> str:
-    found = 1000 * np.array(seconds)
-    return f"{statistics.median(found):9.2f} ms per query  ({found.min():.2f} to {found.max():.2f})"
+    values = 1000 * np.array(seconds)
+    return f"{statistics.median(values):9.2f} ms per query  ({values.min():.2f} to {values.max():.2f})"
 
 
 def search(vectors: int, options: argparse.Namespace) -> None:
@@ -128,18 +128,18 @@ def search(vectors: int, options: argparse.Namespace) -> None:
         exact = None
         for spec in options.backends:
             place = f"milvus:{folder}/milvus.db" if spec == "milvus" else spec
-            found = in_a_process(measure, Path(folder, "index"), place, queries, options.threads)
-            exact = exact or found
-            print(f"{spec:<12}{milliseconds(found['seconds'])}", end="")
-            wanted = f"   required for 100000 x 1024: at most {1000 * MOST_SECONDS_A_QUERY:.0f}"
-            print(wanted if exact is found else "")
+            result = in_a_process(measure, Path(folder, "index"), place, queries, options.threads)
+            exact = exact or result
+            print(f"{spec:<12}{milliseconds(result['seconds'])}", end="")
+            limit = f"   required for 100000 x 1024: at most {1000 * MOST_SECONDS_A_QUERY:.0f}"
+            print(limit if exact is result else "")
             print(
-                f"{'':<12}{found['own']:9.0f} MiB private, {found['mapped']:.0f} MiB of mapped files and libraries; "
-                f"{found['peak']:.0f} MiB at most"
+                f"{'':<12}{result['own']:9.0f} MiB private, {result['mapped']:.0f} MiB of mapped files and libraries; "
+                f"{result['peak']:.0f} MiB at most"
             )
-            if exact is not found:
-                hits = [len(own & of_exact) for own, of_exact in zip(found["hits"], exact["hits"], strict=True)]
-                print(f"{'':<12}{found['build']:9.0f} s to build, {vectors / found['build']:.0f} vectors per second")
+            if exact is not result:
+                hits = [len(actual & expected) for actual, expected in zip(result["hits"], exact["hits"], strict=True)]
+                print(f"{'':<12}{result['build']:9.0f} s to build, {vectors / result['build']:.0f} vectors per second")
                 print(
                     f"{'':<12}{sum(hits) / TOP_K / len(hits):9.3f} recall@{TOP_K} of {options.backends[0]}   "
                     f"required: at least {LEAST_RECALL}"

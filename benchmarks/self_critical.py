@@ -89,7 +89,7 @@ class SelfCriticalStep:
 
         return reward
 
-    def whole(self, draw: int) -> dict[str, torch.Tensor]:
+    def full(self, draw: int) -> dict[str, torch.Tensor]:
         batches = [MicroBatch(self.batch, len(self.batch["row_index"]))]
         (inputs,) = self.objective.prepare(self.model, batches, Update(0, draw, one_process=True))
         loss, counts = self.objective.loss(self.model, inputs)
@@ -151,20 +151,20 @@ def main():
     sizes = parse_arguments()
     torch.set_num_threads(sizes.threads)
     step = SelfCriticalStep(sizes)
-    whole, alone, shares, lengths = [], [], [], []
+    full, alone, shares, lengths = [], [], [], []
     for draw in range(sizes.pairs + 1):
         seconds_alone, _ = step.seconds(step.alone, draw)
-        seconds, counts = step.seconds(step.whole, draw)
+        seconds, counts = step.seconds(step.full, draw)
         if draw:
             alone.append(seconds_alone)
-            whole.append(seconds)
+            full.append(seconds)
             shares.append(step.reward_seconds / seconds)
             lengths.append(float(counts["words"] / counts["samples"]))
-    ratios = [ours / theirs for ours, theirs in zip(whole, alone, strict=True)]
+    ratios = [ours / theirs for ours, theirs in zip(full, alone, strict=True)]
     print(
         f"median of {sizes.pairs} pairs of steps (smallest to largest); {statistics.mean(lengths):.1f} words per sample"
     )
-    print(f"self-critical step      {describe(whole)} s")
+    print(f"self-critical step      {describe(full)} s")
     print(f"sampling + update alone {describe(alone)} s")
     print(f"step / alone            {describe(ratios)}   required: at most {TIME_LIMIT}")
     print(f"rewards / step          {describe(shares, 4)}   required: at most {REWARD_LIMIT}")

@@ -104,19 +104,19 @@ def main() -> int:
         seconds(pipe, paths[: arguments.batch_size], arguments.batch_size)  # warm up
         for number in range(1, arguments.rounds + 1):
             alone, _ = seconds(pipe, paths, arguments.batch_size)
-            served, found, missing = asyncio.run(ask(url, photos, arguments.clients))
+            served, times, missing = asyncio.run(ask(url, photos, arguments.clients))
             ratios.append(alone / served)
-            latencies += found
+            latencies += times
             lost += missing
-            _, of_few, missing = asyncio.run(ask(url, photos, FEW_CLIENTS))
-            _, of_one, also_missing = asyncio.run(ask(url, photos[:LONE], 1))
+            _, few_times, missing = asyncio.run(ask(url, photos, FEW_CLIENTS))
+            _, lone_times, also_missing = asyncio.run(ask(url, photos[:LONE], 1))
             lost += missing + also_missing
-            lone = statistics.median(of_one)
-            waiting.append(statistics.median(of_few) / (lone * FEW_CLIENTS / arguments.threads))
+            lone = statistics.median(lone_times)
+            waiting.append(statistics.median(few_times) / (lone * FEW_CLIENTS / arguments.threads))
             print(
                 f"round {number}: pipeline {count / alone:.2f}, server {count / served:.2f} images/s, "
                 f"ratio {ratios[-1]:.2f}; alone {1000 * lone:.0f} ms, {FEW_CLIENTS} clients "
-                f"{1000 * statistics.median(of_few):.0f} ms, {waiting[-1]:.2f} of the bound",
+                f"{1000 * statistics.median(few_times):.0f} ms, {waiting[-1]:.2f} of the bound",
                 flush=True,
             )
     quantiles = statistics.quantiles(latencies, n=100)

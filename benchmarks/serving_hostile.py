@@ -65,7 +65,7 @@ def in_json(*files: bytes, **options: object) -> Send:
     return send
 
 
-def of_bytes(content: bytes) -> Send:
+def send_bytes(content: bytes) -> Send:
     return lambda client: client.post("/caption", content=content, headers={"content-type": "application/json"})
 
 
@@ -108,8 +108,8 @@ def hostile() -> Iterator[Send]:
         in_form(*[large] * 30),
         in_form(tiff_with_overlapping_parts()),
         in_form(jpeg_with_scans()),
-        of_bytes(b"[" * 10_000_000),
-        of_bytes(json.dumps({"images": ["A" * 30_000_000]}).encode()),
+        send_bytes(b"[" * 10_000_000),
+        send_bytes(json.dumps({"images": ["A" * 30_000_000]}).encode()),
         held_open(head),
         held_open(head + b"\r\n{"),
     ]
@@ -161,9 +161,9 @@ def server(model: str) -> Iterator[tuple[str, psutil.Process]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            found = re.search(r"http://[\d.]+:\d+", process.stdout.readline())
-            assert found is not None, "the server has not started"
-            yield found[0], psutil.Process(process.pid)
+            match = re.search(r"http://[\d.]+:\d+", process.stdout.readline())
+            assert match is not None, "the server has not started"
+            yield match[0], psutil.Process(process.pid)
         finally:
             process.terminate()
 
@@ -196,14 +196,14 @@ def main() -> int:
     with server(arguments.model) as (url, process):
         for round_number in range(1, arguments.rounds + 1):
             plain = [(True, ordinary(next(numbers))) for _ in range(half)]
-            found, missing = asyncio.run(ask(url, plain, arguments.clients))
-            without += found
+            times, missing = asyncio.run(ask(url, plain, arguments.clients))
+            without += times
             lost += missing
             mixed = [(True, ordinary(next(numbers))) for _ in range(half)]
             for place in range(max(1, round(half * arguments.share))):
                 mixed.insert((place * half) // max(1, round(half * arguments.share)), (False, next(kinds)))
-            found, missing = asyncio.run(ask(url, mixed, arguments.clients))
-            among += found
+            times, missing = asyncio.run(ask(url, mixed, arguments.clients))
+            among += times
             lost += missing
             time.sleep(SECONDS_IDLE)
             memory.append(process.memory_info().rss / 2**20)

@@ -79,8 +79,8 @@ def main():
         median = statistics.median(ratios)
         print(f"{'ratio to ' + name:<31}{median:.2f}   ({min(ratios):.2f} to {max(ratios):.2f}){required}")
     difference = max(
-        (one - other).abs().max().item() / other.abs().max().item()
-        for one, other in zip(results["ours"], results["loop"], strict=True)
+        (value - other).abs().max().item() / other.abs().max().item()
+        for value, other in zip(results["ours"], results["loop"], strict=True)
     )
     print(f"largest difference of outputs and gradients, as a share of the largest value: {difference:.1e}")
 

@@ -78,7 +78,7 @@ def profile(sizes: dict, steps: int) -> tuple[dict[str, float], float]:
         for states, module in rows:
             module(states).sum().backward()
         floor.append(time.perf_counter() - started_at)
-    medians = {name: 1000 * statistics.median(one[name] for one in took) for name in took[0]}
+    medians = {name: 1000 * statistics.median(times[name] for times in took) for name in took[0]}
     return medians, 1000 * statistics.median(floor)
 
 

@@ -41,8 +41,8 @@ def by_variant(
     results: dict[Any, list[Any]] = {variant: [] for variant in variants}
     queue = [(variant, seed) for seed in seeds for variant in results]
     with ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(lambda each: run(*each), queue))
-    for (variant, _), result in zip(queue, found, strict=True):
+        outputs = list(pool.map(lambda each: run(*each), queue))
+    for (variant, _), result in zip(queue, outputs, strict=True):
         results[variant].append(result)
     return results
 
