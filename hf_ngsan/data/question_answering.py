@@ -94,6 +94,8 @@ def used_columns(rows: Sequence[dict], columns: dict[str, Any]) -> Features:
 def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip_errors: bool) -> Dataset:
     """Adds a column with the row of each question's image; questions without image are errors or left out."""
     rows = {image_id: row for row, image_id in enumerate(images.with_format(None)["image_id"])}
+    if len(rows) < len(images):
+        raise DataError(f"{features} has several images with the same image_id, of different splits.")
     image_ids = questions.with_format(None)["image_id"][:]
     places = np.array([rows.get(image_id, -1) for image_id in image_ids], dtype=np.int64)
     if len(missing := np.flatnonzero(places < 0)):

@@ -185,9 +185,10 @@ class Extraction:
         stamps: dict[str, FileStamp] = {}
         try:
             for batch in islice(prepared, len(chunk.batches)):
-                stamps |= {str(images.images[place].image_id): stamp for place, stamp in batch.stamps.items()}
-                for place in batch.positions if images.boxes else ():
-                    stamps[f"boxes {images.images[place].image_id}"] = images.boxes[place].stamp
+                keys = {place: stamp_key(self.split, images.images[place].image_id) for place in batch.positions}
+                stamps |= {keys[place]: stamp for place, stamp in batch.stamps.items()}
+                if images.boxes:
+                    stamps |= {f"boxes {key}": images.boxes[place].stamp for place, key in keys.items()}
                 for place, reason in batch.unreadable:
                     if not self.skip_errors:
                         raise ExtractionError(f"{reason} {SKIP_ERRORS}")
@@ -244,9 +245,10 @@ class Extraction:
     def publish(self, chunks: Sequence[Chunk]) -> tuple[int, list[dict]]:
         """Makes all shards one dataset; returns its number of rows, and the images that could not be read."""
         records = self.folder.records()
-        unread = {entry["image_id"]: entry for record in records for entry in record.skipped}
-        present = rows_by_image_id(self.folder, records) if unread else {}
-        skipped = [entry for image_id, entry in unread.items() if image_id not in present]
+        unread = {(entry["image_id"], entry["file_name"]): entry for record in records for entry in record.skipped}
+        rows = rows_by_image_id(self.folder, records) if unread else {}
+        present = {(image_id, row["file_name"]) for (_, image_id), row in rows.items()}
+        skipped = [entry for key, entry in unread.items() if key not in present]
         written = [shard_name(chunk.generation, chunk.number) for chunk in chunks if not chunk.is_retry]
         return self.folder.make_dataset(json.dumps(stored_provenance(self.description)), skipped, written), skipped
 
@@ -334,32 +336,43 @@ def begin_folder(folder: FeatureFolder, description: dict) -> dict:
     return description
 
 
-def rows_by_image_id(folder: FeatureFolder, records: Iterable[ShardRecord]) -> dict[int, dict]:
-    """Returns file name, split and captions (if present) of every image with features, by its id."""
-    rows: dict[int, dict] = {}
+def stamp_key(split: str | None, image_id: int) -> str:
+    """Returns the name of an image in the records of shards; images of several splits may have equal ids."""
+    return str(image_id) if split is None else f"{split}/{image_id}"
+
+
+def rows_by_image_id(folder: FeatureFolder, records: Iterable[ShardRecord]) -> dict[tuple[str | None, int], dict]:
+    """Returns file name, split and captions (if present) of every image with features, by its split and id."""
+    rows: dict[tuple[str | None, int], dict] = {}
     for record in records:
         if record.num_rows:
             shard = Dataset.from_file(str(folder.path / record.file))
             columns = [name for name in ("image_id", "file_name", "split", "captions") if name in shard.column_names]
-            rows |= {row.pop("image_id"): row for row in shard.select_columns(columns).to_list()}
+            rows |= {(row.get("split"), row.pop("image_id")): row for row in shard.select_columns(columns).to_list()}
     return rows
 
 
 def refuse_changed_images(
-    images: ImageList, split: str | None, records: Iterable[ShardRecord], rows: Mapping[int, Mapping]
+    images: ImageList,
+    split: str | None,
+    records: Iterable[ShardRecord],
+    rows: Mapping[tuple[str | None, int], Mapping],
 ) -> None:
     """Raises an ExtractionError if rows of a folder have the same ids but other images, or changed ones."""
-    stamps = {image_id: stamp for record in records for image_id, stamp in record.images.items()}
+    stamps = {key: stamp for record in records for key, stamp in record.images.items()}
+    files = {(image_id, row["file_name"]): row for (_, image_id), row in rows.items()}
     for place, image in enumerate(images.images):
-        if image.image_id not in rows:
+        row = rows.get((split, image.image_id)) or files.get((image.image_id, image.file_name))
+        if row is None:
             continue
-        row, stamp = rows[image.image_id], stamps.get(str(image.image_id))
+        key = stamp_key(split, image.image_id)
+        stamp = stamps.get(key, stamps.get(str(image.image_id)))  # earlier versions have no split there
         where = f"{images.source}: {image.file_name} (image {image.image_id})"
         expected = {"file_name": image.file_name, "split": split, "captions": image.captions and list(image.captions)}
         for field, value in expected.items():
             if row.get(field) != value:
                 raise ExtractionError(f"{where} has {field} {value!r}, but {row.get(field)!r} in the output folder.")
-        boxes = stamps.get(f"boxes {image.image_id}")
+        boxes = stamps.get(f"boxes {key}", stamps.get(f"boxes {image.image_id}"))
         if images.boxes and boxes != images.boxes[place].stamp:
             raise ExtractionError(f"{where} had other boxes when its features were extracted; choose another output.")
         if stamp is not None and not images.is_unchanged(place, stamp):
@@ -370,7 +383,7 @@ def plan_chunks(
     images: ImageList,
     split: str | None,
     records: Sequence[ShardRecord],
-    rows: Mapping[int, Mapping],
+    rows: Mapping[tuple[str | None, int], Mapping],
     images_per_shard: int,
     batch_size: int,
 ) -> list[Chunk]:
@@ -384,7 +397,7 @@ def plan_chunks(
     for number, start in enumerate(range(0, len(images), images_per_shard)):
         end = min(start + images_per_shard, len(images))
         batches = (range(first, min(first + batch_size, end)) for first in range(start, end, batch_size))
-        without_rows = (tuple(i for i in batch if images.images[i].image_id not in rows) for batch in batches)
+        without_rows = (tuple(i for i in batch if (split, images.images[i].image_id) not in rows) for batch in batches)
         missing = tuple(batch for batch in without_rows if batch)
         if missing:
             is_retry = number in done

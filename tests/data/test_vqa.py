@@ -62,6 +62,10 @@ def test_splits_are_the_names_of_the_official_files(tmp_path, features):
         load_data(f"vqa:{folder},features={features}", "validation")
     with fails_naming("features=DIR"):
         load_data(f"vqa:{folder}", "validation")
+    rows = [make_row(2, 2, split=name) for name in ("train", "validation")]
+    dataset_of(rows, split=True).save_to_disk(str(tmp_path / "twice"))
+    with fails_naming("several images", "twice"):
+        load_data(f"vqa:{folder},features={tmp_path / 'twice'}", "test-dev2015")
     with fails_naming("nowhere"):
         load_data(f"vqa:{tmp_path / 'nowhere'},features={features}", "validation")
 

@@ -126,6 +126,20 @@ def test_an_image_that_was_repaired_is_added_by_the_next_run(tmp_path):
     assert [row["image_id"] for row in rows_of(tmp_path / "out")] == [2, 3, 4, 5, 1]
 
 
+def test_images_of_two_splits_may_have_the_same_ids(tmp_path):
+    for split in ("train", "validation", "train", "validation"):
+        write_photos(tmp_path / "photos" / split, 3)
+        images = list_images(f"images:{tmp_path / 'photos'}", split=split)
+        extract(images, tmp_path / "features", split=split)
+    for split in ("train", "validation"):
+        rows = load_data(f"features:{tmp_path / 'features'}", split)
+        assert rows["image_id"][:] == [1, 2, 3]
+        assert rows["file_name"][:] == [f"{split}/00000{number}.png" for number in (1, 2, 3)]
+    (tmp_path / "photos" / "validation" / "000002.png").write_bytes(b"other")
+    with pytest.raises(ExtractionError, match=r"validation/000002\.png .* changed"):
+        extract(images, tmp_path / "features", split="validation")
+
+
 def test_an_unreadable_image_is_an_error_after_which_the_extraction_resumes(tmp_path):
     photos = write_photos(tmp_path / "photos", 5)
     good = (photos / "000005.png").read_bytes()
