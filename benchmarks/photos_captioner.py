@@ -116,23 +116,23 @@ def make_start(options: argparse.Namespace) -> Path:
 def tokenizer_of(features: str) -> PreTrainedTokenizerBase:
     """Returns the tokenizer for all photographs, with the words with three or more occurrences."""
     rows = load_data(f"features:{features}", "train")
-    of_photographs = dict(zip(rows["file_name"], rows["captions"], strict=True))  # each photograph once
-    return build_tokenizer((text for texts in of_photographs.values() for text in texts), min_count=3)
+    photograph_captions = dict(zip(rows["file_name"], rows["captions"], strict=True))  # each photograph once
+    return build_tokenizer((text for texts in photograph_captions.values() for text in texts), min_count=3)
 
 
 @torch.no_grad()
-def copy_words(captioner: Any, of_captioner: Any, model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+def copy_words(captioner: Any, captioner_tokenizer: Any, model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
     """Copies the weights of known words to a model with the vocabulary of `tokenizer`; a new word gets the mean of the
     nearest known words."""
-    old = of_captioner.get_vocab()
+    old = captioner_tokenizer.get_vocab()
     words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     places = [[old[word]] if word in old else near for word, near in zip(words, nearest(words, old), strict=True)]
-    for own, others in (
+    for weight, others in (
         (model.get_input_embeddings().weight, captioner.get_input_embeddings().weight),
         (model.lm_head.weight, captioner.lm_head.weight),
         (model.lm_head.bias, captioner.lm_head.bias),
     ):
-        own.copy_(torch.stack([others[place].float().mean(0) for place in places]))
+        weight.copy_(torch.stack([others[place].float().mean(0) for place in places]))
     print(f"{len(words)} words and special tokens, {sum(word not in old for word in words)} of them new")
 
 
@@ -171,7 +171,7 @@ def train_seed(options: argparse.Namespace, start: Path, seed: int) -> dict[str,
     return results
 
 
-def of_pascal(file_name: str) -> bool:
+def is_pascal(file_name: str) -> bool:
     return file_name.startswith("2008_")
 
 
@@ -179,13 +179,13 @@ def measured(features: str, run: Path, model: str = "best") -> dict[str, float]:
     """Returns CIDEr-D on the validation photographs of Flickr8k and of Pascal-1K."""
     file, data = run / CAPTIONS, f"features:{features}"
     if not file.exists():
-        of_model = ["--model", run / model, "--num-beams", 3]
-        call(run, *TAIL, "evaluate", *of_model, "--data", data, "--split", "validation", "--output", file)
+        model_options = ["--model", run / model, "--num-beams", 3]
+        call(run, *TAIL, "evaluate", *model_options, "--data", data, "--split", "validation", "--output", file)
     rows = load_data(data, "validation")
     captions = {entry["image_id"]: entry["caption"] for entry in json.loads(file.read_text())}
     scores = {}
-    for name, wanted in (("flickr8k", False), ("pascal1k", True)):
-        chosen = [row for row in rows if of_pascal(row["file_name"]) == wanted]
+    for name, expected in (("flickr8k", False), ("pascal1k", True)):
+        chosen = [row for row in rows if is_pascal(row["file_name"]) == expected]
         predictions = [captions[row["image_id"]] for row in chosen]
         scores[name] = CaptionMetrics().compute(
             predictions=predictions, references=[list(row["captions"]) for row in chosen]

@@ -95,7 +95,7 @@ def whole_captioner(start: str, run: Path, keep: float) -> tuple[PreTrainedModel
     The weights are averaged with the initial weights of the run, which have the share `keep` (Wortsman et al. 2022).
     """
     first, processor = load_model(start, "captioning")
-    behind, of_words = load_model(run / "best", "captioning")
+    behind, trained_processor = load_model(run / "best", "captioning")
     fields = {**first.config.to_dict(), "vocab_size": behind.config.vocab_size}
     fields["weights_from"] = [without_unknown(FORMER)]
     for name in ("auto_map", "architectures", "custom_pipelines", "requirements", "features_provenance"):
@@ -108,7 +108,7 @@ def whole_captioner(start: str, run: Path, keep: float) -> tuple[PreTrainedModel
     model.get_input_embeddings().load_state_dict(behind.get_input_embeddings().state_dict())
     model.lm_head.load_state_dict(behind.lm_head.state_dict())
     model.generation_config = behind.generation_config
-    tokenizer = of_words.tokenizer
+    tokenizer = trained_processor.tokenizer
     if keep:
         assert tokenizer.get_vocab() == processor.tokenizer.get_vocab()
         started = first.state_dict()
@@ -157,7 +157,7 @@ def write_captioner(options: argparse.Namespace) -> None:
     table = kinds_table(captions, list(rows["captions"]), rows["category"])
     stages = STAGES.format(table=(run.parent / VALIDATION).read_text().rstrip())
     sections = {"What it knows": KINDS.format(table=table), "Stages of training": stages}
-    evaluations = [recorded(evaluation_of(model, of_data, seed), name) for name, of_data in scores.items()]
+    evaluations = [recorded(evaluation_of(model, data_scores, seed), name) for name, data_scores in scores.items()]
     facts = replace(facts, evaluations=evaluations, sections={**sections, "Data": LICENCES})
     write_files(checkpoint, model, processor, facts, {"seed": seed, "scores": scores})
 
@@ -180,7 +180,7 @@ def write_dual_encoder(options: argparse.Namespace) -> None:
     )
     write_files(checkpoint, model, processor, facts, {})
     scores = evaluated(options, checkpoint)
-    evaluations = [recorded(recalls_of(of_data, seed), name) for name, of_data in scores.items()]
+    evaluations = [recorded(recalls_of(data_scores, seed), name) for name, data_scores in scores.items()]
     facts = replace(facts, evaluations=evaluations)
     write_files(checkpoint, model, processor, facts, {"seed": seed, "scores": scores})
 

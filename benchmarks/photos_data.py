@@ -95,14 +95,14 @@ def main() -> None:
     if options.machine_captions is not None:
         with open(options.machine_captions, newline="") as lines:
             fields = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-            machine = {int(image_id): json.loads(found)[0]["caption"] for image_id, found in fields}
+            machine = {int(image_id): json.loads(answers)[0]["caption"] for image_id, answers in fields}
     training = as_dataset(training_rows(options.data, machine), 0)
     validation = as_dataset(validation_rows(options.data, options.validation), 1_000_000)
     options.output.mkdir(parents=True, exist_ok=True)
     for split, rows in DatasetDict({"train": training, "validation": validation}).items():
         rows.to_parquet(options.output / f"{split}-00000-of-00001.parquet")
-        of_source = {name: rows["source"][:].count(name) for name in dict.fromkeys(rows["source"])}
-        print(f"{split}: {len(rows):,} rows, {of_source}")
+        rows_by_source = {name: rows["source"][:].count(name) for name in dict.fromkeys(rows["source"])}
+        print(f"{split}: {len(rows):,} rows, {rows_by_source}")
 
 
 if __name__ == "__main__":

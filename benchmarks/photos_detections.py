@@ -80,11 +80,11 @@ def read_objects(files: list[Path]) -> dict[str, list[tuple[str, float]]]:
         images = {image["id"]: image for image in content["images"]}
         for image in images.values():
             objects.setdefault(image["file_name"], [])
-        for found in sorted(content["annotations"], key=lambda annotation: -annotation["score"]):
-            image = images[found["image_id"]]
-            size = found["bbox"][2] * found["bbox"][3] / (image["width"] * image["height"])
-            if found["score"] >= MIN_SCORE:
-                objects[image["file_name"]].append((labels[found["category_id"]], size))
+        for detection in sorted(content["annotations"], key=lambda annotation: -annotation["score"]):
+            image = images[detection["image_id"]]
+            size = detection["bbox"][2] * detection["bbox"][3] / (image["width"] * image["height"])
+            if detection["score"] >= MIN_SCORE:
+                objects[image["file_name"]].append((labels[detection["category_id"]], size))
     return objects
 
 
@@ -92,14 +92,14 @@ def sizes_named(rows: Any, objects: dict[str, list[tuple[str, float]]]) -> dict[
     """Returns for each class the minimum size of objects that people name in half of the photographs; 1 for never."""
     named: dict[tuple[str, float], list[bool]] = defaultdict(list)
     for name, captions in zip(rows["file_name"], rows["captions"], strict=True):
-        said = {word.strip(".,") for caption in captions for word in caption.lower().split()}
+        words = {word.strip(".,") for caption in captions for word in caption.lower().split()}
         largest: dict[str, float] = {}
         for label, size in objects.get(name, ()):
             largest[label] = max(size, largest.get(label, 0.0))
         for label, size in largest.items():
             for bound in SIZES:
                 if size >= bound:
-                    named[label, bound].append(bool(words_of(label) & said))
+                    named[label, bound].append(bool(words_of(label) & words))
     result: dict[str, float] = {}
     for label in {label for label, _ in named}:
         enough = [bound for bound in SIZES if len(named[label, bound]) >= MIN_PHOTOGRAPHS]
@@ -150,8 +150,10 @@ def main() -> None:
     for required, places in groups.items():
         for start in range(0, len(places), BATCH_SIZE):
             batch = places[start : start + BATCH_SIZE]
-            of_batch = [rows[place] for place in batch]
-            features = {name: torch.stack([torch.as_tensor(row[name]) for row in of_batch]).float() for name in VISUAL}
+            batch_rows = [rows[place] for place in batch]
+            features = {
+                name: torch.stack([torch.as_tensor(row[name]) for row in batch_rows]).float() for name in VISUAL
+            }
             sequences = model.generate(
                 **features,
                 custom_generate=constrained_beam_search,

@@ -53,9 +53,9 @@ def main() -> None:
                 maps = torch.stack([torch.as_tensor(row["visual_features"]) for row in batch]).float()
                 with torch.inference_mode():
                     features, boxes = tail(maps)
-                for row, of_row, its_boxes in zip(batch, features.half().numpy(), boxes.numpy(), strict=True):
+                for row, row_features, its_boxes in zip(batch, features.half().numpy(), boxes.numpy(), strict=True):
                     known = {name: row[name] for name in columns if name in row}
-                    yield {**known, "visual_features": of_row, "visual_boxes": its_boxes}
+                    yield {**known, "visual_features": row_features, "visual_boxes": its_boxes}
 
         parts = {}
         for split in splits:

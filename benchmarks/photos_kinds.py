@@ -60,18 +60,18 @@ def parse_arguments() -> argparse.Namespace:
 
 def kinds_table(captions: Sequence[str], references: Sequence[Sequence[str]], kinds: Sequence[str]) -> str:
     """Returns how often each kind is named as Markdown, the most frequent first, and the total."""
-    named, of_people, number = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0.0), dict.fromkeys(NAMES, 0)
+    named, named_by_people, number = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0.0), dict.fromkeys(NAMES, 0)
     for caption, sentences, kind in zip(captions, references, kinds, strict=True):
         names_kind = PATTERNS[kind].search
         number[kind] += 1
         named[kind] += bool(names_kind(caption))
-        of_people[kind] += sum(bool(names_kind(sentence)) for sentence in sentences) / len(sentences)
+        named_by_people[kind] += sum(bool(names_kind(sentence)) for sentence in sentences) / len(sentences)
     lines = ["| photographs of | named by the captioner | by people's sentences |", "| --- | --- | --- |"]
     for kind in sorted(NAMES, key=lambda kind: -named[kind] / max(number[kind], 1)):
-        share = of_people[kind] / max(number[kind], 1)
+        share = named_by_people[kind] / max(number[kind], 1)
         lines.append(f"| {kind} | {named[kind]} of {number[kind]} | {share:.0%} |")
     total = sum(number.values())
-    lines.append(f"| all | {sum(named.values())} of {total} | {sum(of_people.values()) / total:.0%} |")
+    lines.append(f"| all | {sum(named.values())} of {total} | {sum(named_by_people.values()) / total:.0%} |")
     return "\n".join(lines)
 
 

@@ -26,7 +26,7 @@ from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
-from photos_captioner import CAPTIONS, copy_words, measured, of_pascal, tokenizer_of
+from photos_captioner import CAPTIONS, copy_words, is_pascal, measured, tokenizer_of
 from photos_kinds import PATTERNS
 from training_runs import by_variant, call, spread
 
@@ -92,7 +92,7 @@ def scores(options: argparse.Namespace, run: Path) -> dict[str, float]:
     rows = load_data(f"features:{options.features}", "validation")
     name_of = dict(zip(rows["image_id"], rows["file_name"], strict=True))
     captions = {name_of[entry["image_id"]]: entry["caption"] for entry in json.loads((run / CAPTIONS).read_text())}
-    named = [bool(PATTERNS[kind_of[name]].search(text)) for name, text in captions.items() if of_pascal(name)]
+    named = [bool(PATTERNS[kind_of[name]].search(text)) for name, text in captions.items() if is_pascal(name)]
     return {**result, "named": sum(named)}
 
 
@@ -100,15 +100,15 @@ def trained(options: argparse.Namespace, start: Path, variant: str, seed: int) -
     run = options.output / f"{variant}-{seed}"
     if not (run / LAST / "config.json").exists():
         features = options.described if variant == "described" else options.features
-        own = [f"data.spec=features:{features}", f"model.init_from={start}", f"training.output_dir={run}"]
-        own += [f"training.seed={seed}", f"training.epochs={EPOCHS[variant]}"]
-        own += [f"data.limit={FLICKR8K_ROWS}"] * (variant == "flickr8k")
-        call(run, "train", "--config", "ngsan/flickr8k", *SETTINGS, *own, "--resume")
+        changes = [f"data.spec=features:{features}", f"model.init_from={start}", f"training.output_dir={run}"]
+        changes += [f"training.seed={seed}", f"training.epochs={EPOCHS[variant]}"]
+        changes += [f"data.limit={FLICKR8K_ROWS}"] * (variant == "flickr8k")
+        call(run, "train", "--config", "ngsan/flickr8k", *SETTINGS, *changes, "--resume")
     return scores(options, run)
 
 
-def row(name: str, seeds: str, of_seeds: list[dict[str, float]]) -> str:
-    cells = [spread([scores[score] for scores in of_seeds], digits) for score, digits in DIGITS.items()]
+def row(name: str, seeds: str, seed_results: list[dict[str, float]]) -> str:
+    cells = [spread([scores[score] for scores in seed_results], digits) for score, digits in DIGITS.items()]
     return f"| {name} | {seeds} | {' | '.join(cells)} |"
 
 
@@ -120,7 +120,7 @@ def main() -> None:
     results = by_variant(runs, options.variants, options.seeds, options.jobs)
     lines = ["| trained on | seeds | Flickr8k | Pascal-1K | object named |", "| --- | --- | --- | --- | --- |"]
     lines.append(row("nothing more", "", [start]))
-    lines += [row(NAMES[variant], str(len(of_seeds)), of_seeds) for variant, of_seeds in results.items()]
+    lines += [row(NAMES[variant], str(len(seed_results)), seed_results) for variant, seed_results in results.items()]
     for first, second in COMPARED:
         if first in results and second in results:
             pairs = list(zip(results[first], results[second], strict=True))

@@ -107,11 +107,11 @@ register_model_type(TailConfig, "captioning")
 def copy_captioner(captioner: Any, model: Any) -> None:
     """Copies all weights except those of words from a captioner with a vision encoder to a model of this file, or the
     other way round."""
-    whole, behind = (captioner, model) if isinstance(model, TailForConditionalGeneration) else (model, captioner)
+    full, behind = (captioner, model) if isinstance(model, TailForConditionalGeneration) else (model, captioner)
     to_tail = behind is model
-    parts = [(whole.model.vision.backbone.stages[name], behind.model.encoder.tail.stages[name]) for name in STAGES]
-    parts += [(getattr(whole.model.encoder, name), getattr(behind.model.encoder, name)) for name in ENCODER_PARTS]
-    parts += [(whole.model.decoder.layers, behind.model.decoder.layers)]
-    for of_whole, of_tail in parts:
-        source, target = (of_whole, of_tail) if to_tail else (of_tail, of_whole)
+    parts = [(full.model.vision.backbone.stages[name], behind.model.encoder.tail.stages[name]) for name in STAGES]
+    parts += [(getattr(full.model.encoder, name), getattr(behind.model.encoder, name)) for name in ENCODER_PARTS]
+    parts += [(full.model.decoder.layers, behind.model.decoder.layers)]
+    for full_part, tail_part in parts:
+        source, target = (full_part, tail_part) if to_tail else (tail_part, full_part)
         target.load_state_dict(source.state_dict())
