@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_ngsan.data import CaptionCollator, EpochSampler, load_data
+from hf_ngsan.data import CaptionCollator, EpochSampler
 from hf_ngsan.metrics import CaptionMetrics, CiderD, DocumentFrequency
 from hf_ngsan.metrics.comparison import compare
 from hf_ngsan.metrics.registry import METRICS
@@ -13,7 +13,6 @@ from hf_ngsan.models.geometry import relative_geometry
 from hf_ngsan.models.modeling_vision import in_groups_of_one_size
 from hf_ngsan.tasks import load_training_config, train
 from hf_ngsan.tasks.captioning_analysis import change_boxes
-from hf_ngsan.training.batches import map_sharded
 from tests.tables import each_row
 
 BOXES = np.array([[0.1, 0.1, 0.2, 0.2], [0.5, 0.5, 0.6, 0.6]])
@@ -40,8 +39,6 @@ def train_with(section: str, **values) -> None:
         lambda: pair_losses(torch.eye(2), torch.eye(2).bool(), loss="infonce"),
         lambda: relative_geometry(torch.tensor(BOXES[None]), "sign"),
         lambda: change_boxes(BOXES, "swapp"),
-        lambda: map_sharded(list, 3, -2),
-        lambda: load_data("moving_scenes:num_frames=0", "test"),
     ],
 )
 def test_values_without_a_sense_are_refused(call):

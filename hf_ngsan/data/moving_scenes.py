@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from datasets import Dataset, Features, Image, List, Value
 
-from .errors import DataError
 from .prepared import Rows, prepare
 from .scenes import BACKGROUND, MAX_SCENES, OVERSAMPLING, PAINT, SPLITS, outline, size_of_split
 from .scenes.relations import COLOURS, SHAPES
@@ -117,8 +116,6 @@ def load_moving_scenes(
 ) -> Dataset:
     """Loads or makes one split of `moving_scenes`, with `frames`, five `captions`, and the `action` and `object` in
     them. A clip has `num_frames` images of `image_size` pixels; other keys are those of [`~scenes.load_scenes`]."""
-    if num_frames < 1:
-        raise DataError(f"moving_scenes has clips of at least one frame, not {num_frames}; change num_frames.")
     number, place = size_of_split("moving_scenes", split, size, validation, test), SPLITS.index(split)
     features = Features(
         {

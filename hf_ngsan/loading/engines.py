@@ -22,6 +22,7 @@ from ..exporting.captioner import Graph, load_graph
 from ..exporting.graphs import PACKAGES, check_exporter, write_graph
 from ..io.folders import turn_to_write, write_folder_atomically
 from ..io.messages import one_sentence
+from ..models.configuration_hub import check_choice
 from ..models.modeling_vision import VisionModel, in_parts, is_inference
 from ..models.transformers_backbones import is_patch_encoder
 from .provenance import backbone_settings, weights_checksum
@@ -44,8 +45,7 @@ def use_engine(model: nn.Module, processor: Any, engine: str | None) -> None:
     Raises:
         ValueError: there is no such engine, it is not installed, or it cannot run or trace this model.
     """
-    if engine not in (None, *ENGINES):
-        raise ValueError(f"Unknown engine {engine!r}; choose from {', '.join(ENGINES)}.")
+    check_choice("engine", engine, (None, *ENGINES))
     if engine in (None, "torch"):
         return
     try:

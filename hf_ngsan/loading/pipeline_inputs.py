@@ -18,6 +18,7 @@ from ..data.boxes import ImageBoxes
 from ..guests.captioners import batches
 from ..io.messages import one_sentence
 from ..models.attention_maps import attention_maps
+from ..models.configuration_hub import check_choice
 from ..models.images import ImageError, least_side_of, load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.processing_captioning import (
@@ -328,8 +329,7 @@ class ItemPipeline(ImageToTextPipeline):
         """Returns the answers of items with the same kinds of inputs; each item has the same number of answers."""
 
     def _forward(self, batch: Batch, on_error: str = "raise", **options: Any) -> list[Item]:  # type: ignore[override]
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
+        check_choice("on_error", on_error, ("raise", "skip"))
         for item in batch.items:
             if item.error is not None and on_error == "raise":
                 raise item.error

@@ -41,10 +41,9 @@ def compare(differences: np.ndarray, resamples: int = RESAMPLES, level: float = 
         resamples, level, seed: number and seed of the resamples, and level of the interval.
     """
     number = len(differences)
-    if number < MIN_ITEMS:
-        raise ValueError(f"A bootstrap over {number} images is not meaningful; give {MIN_ITEMS} or more.")
-    if not np.isfinite(differences).all():
-        raise ValueError("Some images have no score (it is NaN or infinite), so that the systems cannot be compared.")
+    if number < MIN_ITEMS or not np.isfinite(differences).all():
+        finite = f"{np.isfinite(differences).sum()} of {number} images have a finite difference of scores"
+        raise ValueError(f"A bootstrap needs {MIN_ITEMS} images or more, all with scores; {finite}.")
     random = np.random.default_rng(seed)
     at_once = max(1, NUMBERS_AT_ONCE // number)
     sizes = [min(at_once, resamples - start) for start in range(0, resamples, at_once)]

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from .configuration_contrastive import LOSSES, ContrastiveSettings
+from .configuration_hub import check_choice
 
 PAIR_SETTINGS = ("loss", "margin", "temperature", "hardest_negatives", "negated_positives")  # of `pair_losses`
 
@@ -49,8 +50,7 @@ def pair_losses(
         loss, margin, temperature, hardest_negatives: the loss, m, T and n above.
         negated_positives: whether -s_it is one more negative on both sides for `"hardest"`, as in the authors' release.
     """
-    if loss not in LOSSES:
-        raise ValueError(f"loss is {loss!r}; it must be one of {', '.join(LOSSES)}.")
+    check_choice("loss", loss, LOSSES)
     image_of = is_own.long().argmax(0)
     pairs = torch.arange(len(image_of), device=similarities.device)
     positives = similarities[image_of, pairs]

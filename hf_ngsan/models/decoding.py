@@ -171,10 +171,9 @@ def diverse_beam_search(
     """
     check_settings("diverse_beam_search", generation_config)
     beams = generation_config.num_beams
-    if num_beam_groups < 1 or beams % num_beam_groups:
-        raise ValueError(f"num_beams is {beams}; it must be a multiple of num_beam_groups ({num_beam_groups}).")
-    if not 0 <= diversity_penalty < float("inf"):
-        raise ValueError(f"diversity_penalty is {diversity_penalty}; it must be 0 or more.")
+    if num_beam_groups < 1 or beams % num_beam_groups or not 0 <= diversity_penalty < float("inf"):
+        values = f"num_beams is {beams}, num_beam_groups {num_beam_groups} and diversity_penalty {diversity_penalty}"
+        raise ValueError(f"{values}; num_beams must be a multiple of num_beam_groups, and the penalty at least 0.")
     decoder = StepwiseDecoder(model, input_ids, model_kwargs)
     images, size = len(input_ids) // beams, beams // num_beam_groups
     returned = -(-generation_config.num_return_sequences // num_beam_groups)  # by each group
@@ -286,12 +285,11 @@ def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> 
 
 def check_settings(search: str, generation_config: Any) -> None:
     """Raises a ValueError for settings of `generate()` that these searches do not support."""
-    for name in NOT_SUPPORTED:
-        if getattr(generation_config, name, None):
-            raise ValueError(f"{search} does not support {name}=True; leave it out.")
+    settings = [f"{name}=True" for name in NOT_SUPPORTED if getattr(generation_config, name, None)]
     if generation_config.cache_implementation not in (None, "dynamic"):
-        setting = f"cache_implementation={generation_config.cache_implementation!r}"
-        raise ValueError(f"{search} does not support {setting}; leave it out.")
+        settings.append(f"cache_implementation={generation_config.cache_implementation!r}")
+    if settings:
+        raise ValueError(f"{search} does not support {settings[0]}; leave it out.")
 
 
 def answer(sequences: torch.Tensor, scores: torch.Tensor, prefix_length: int, generation_config: Any) -> Any:

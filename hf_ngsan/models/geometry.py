@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from .configuration_hub import check_choice
 from .positions import sinusoids
 
 MIN_RATIO = 1e-3  # minimum ratio of distance to side before the logarithm; from the released code of Hu et al. 2018
@@ -42,8 +43,7 @@ def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.
 
 def geometry_of_pairs(center: torch.Tensor, size: torch.Tensor, features: str = "unsigned") -> torch.Tensor:
     """Returns the relative geometry of boxes from their centres and sizes `(batch_size, num_regions, 2)`."""
-    if features not in ("unsigned", "signed"):
-        raise ValueError(f"The geometry features are {features!r}; they must be unsigned or signed.")
+    check_choice("features", features, ("unsigned", "signed"))
     offset = (center[:, None, :, :] - center[:, :, None, :]) / size[:, :, None, :]
     if features == "signed":
         position = torch.asinh(offset / (2 * SIGNED_RESOLUTION))

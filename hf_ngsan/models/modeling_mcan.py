@@ -285,14 +285,14 @@ class MCANModel(MCANPreTrainedModel):
         if visual_attention_mask is None:
             visual_attention_mask = (features != 0).any(-1).long()
         words: Any = input_ids if inputs_embeds is None else inputs_embeds
-        if words.shape[0] != features.shape[0] or not words.shape[1]:
-            raise ValueError(f"There are {len(features)} images and {len(words)} questions; pass a question per image.")
         if attention_mask is None and input_ids is not None and self.config.pad_token_id is not None:
             attention_mask = (input_ids != self.config.pad_token_id).long()
         elif attention_mask is None:
-            attention_mask = torch.ones(features.shape[0], words.shape[1], dtype=torch.long, device=features.device)
-        elif attention_mask.shape != words.shape[:2]:
-            raise ValueError(f"attention_mask is {(*attention_mask.shape,)} for questions {(*words.shape[:2],)}.")
+            attention_mask = torch.ones(words.shape[:2], dtype=torch.long, device=features.device)
+        mask: Any = attention_mask
+        if not words.shape[1] or not (len(features), words.shape[1]) == words.shape[:2] == mask.shape:
+            shapes = f"{len(features)} images and {len(words)} questions; attention_mask is {(*mask.shape,)}"
+            raise ValueError(f"There are {shapes}. Pass a question per image, with words, and a mask of its shape.")
         kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
         question = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
         words = question.last_hidden_state

@@ -26,6 +26,7 @@ from ..loading.models import load_model
 from ..loading.provenance import model_fingerprint, vision_provenance
 from ..metrics import CiderD
 from ..models.attention_maps import word_attention, word_visualness_pairs
+from ..models.configuration_hub import check_choice
 from ..models.text_scores import text_scores
 from ..training.batches import map_sharded, take
 from ..visualization import plot_counterfactual, save_figure
@@ -73,6 +74,7 @@ def visualness_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list
 
 def change_boxes(boxes: np.ndarray, kind: str, region: int = 0, other: int = 1) -> np.ndarray:
     """Returns boxes `(N, 4)`; one of them is moved right by 0.2, scaled by 2, mirrored or swapped with another."""
+    check_choice("change", kind, ("move", "scale", "mirror", "swap"))
     changed, low, high = boxes.copy(), boxes[region, :2], boxes[region, 2:]
     if kind == "move":
         changed[region] += np.tile(np.clip((0.2, 0.0), -low, 1 - high), 2)
@@ -81,8 +83,6 @@ def change_boxes(boxes: np.ndarray, kind: str, region: int = 0, other: int = 1) 
         changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
     elif kind == "mirror":
         changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
-    elif kind != "swap":
-        raise ValueError(f"There is no change {kind!r}; choose move, scale, mirror or swap.")
     else:
         changed[[region, other]] = boxes[[other, region]]
     return changed

@@ -155,8 +155,6 @@ def map_sharded(
 
     `work` returns one result for each index of a range of at most `batch_size`.
     """
-    if batch_size < 1:
-        raise ValueError(f"The batch size is {batch_size}; it must be at least 1.")
     num_processes = accelerator.num_processes if accelerator else 1
     process_index = accelerator.process_index if accelerator else 0
     starts = range(0, num_items, batch_size)[process_index::num_processes]
