@@ -21,7 +21,6 @@ from ..io.folders import FolderLock, is_empty
 from ..io.processes import default_images_per_shard, extraction_accelerator, on_main_process
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
 from ..loading.provenance import installed_versions, provenance_difference, stored_provenance, vision_provenance
-from ..models.configuration_hub import check_choice
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
 METADATA = "extraction.json"  # the provenance of the features
@@ -125,7 +124,8 @@ def extract_features(
     lock = FolderLock(folder.path, ExtractionError(f"Another extraction is writing {folder.path}; wait for its end."))
     if (model.config.kind == "boxes") != bool(images.boxes) + (detector is not None):
         raise ExtractionError(f"{name}: boxes of a file or a detector need a vision encoder of kind boxes.")
-    check_choice("dtype", dtype, ("float16", "float32"))
+    if dtype not in ("float16", "float32"):
+        raise ExtractionError(f"Features cannot be stored as {dtype}; choose float16 or float32.")
     if change is not None and model.config.kind == "boxes":
         raise ExtractionError("Images with boxes cannot be changed: their boxes would not be changed.")
 

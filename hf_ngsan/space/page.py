@@ -276,10 +276,8 @@ def add_search(search: Search) -> None:
 
 def checked_query(sent: Any) -> str:
     """Returns the query of a request; raises a ValueError if it is empty or too long."""
-    if not isinstance(sent, str) or not sent.strip():
-        raise ValueError("The search text is empty; write some words first")
-    if len(sent) > MAX_QUERY:
-        raise ValueError(f"The search text has {len(sent)} characters; {MAX_QUERY} are allowed")
+    if not isinstance(sent, str) or not sent.strip() or len(sent) > MAX_QUERY:
+        raise ValueError(f"Write a search text of at most {MAX_QUERY} characters")
     return sent
 
 
