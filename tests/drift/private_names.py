@@ -23,6 +23,7 @@ TESTED_WITH = {
 PRIVATE_NAMES = {
     "accelerate.state.AcceleratorState._reset_state": "a process asks for another precision than before",
     "argparse.ArgumentParser._option_string_actions": "the known option that is nearest to an unknown one",
+    "argparse.HelpFormatter._get_help_string": "defaults of options at the end of their help texts",
     "datasets.arrow_dataset.Dataset._fingerprint": "caches of rows made from columns are found again",
     "datasets.formatting._register_formatter": "formats of rows that travel to worker processes",
     "datasets.formatting.formatting.NumpyArrowExtractor._arrow_array_to_numpy": "lists of vectors as one array",
