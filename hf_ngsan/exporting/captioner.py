@@ -173,10 +173,8 @@ class ExportedCaptioner:
             final += NEVER * (full | ~open_images | ~new).astype(np.float32)
             merged = np.concatenate([finished, candidates], axis=1)
             scores, order = largest(np.concatenate([scores, final], axis=1), beams)
-            finished, is_finished = (
-                take_captions(merged, order),
-                take_captions(np.concatenate([is_finished, new], axis=1), order),
-            )
+            finished = take_captions(merged, order)
+            is_finished = take_captions(np.concatenate([is_finished, new], axis=1), order)
 
             hoped = longest if stop_early == "never" and penalty > 0 else length
             best = running_scores[:, :1] / np.float32(hoped**penalty)

@@ -366,16 +366,14 @@ def refuse_changed_images(
         if row is None:
             continue
         key = stamp_key(split, image.image_id)
-        stamp = stamps.get(key, stamps.get(str(image.image_id)))  # earlier versions have no split there
         where = f"{images.source}: {image.file_name} (image {image.image_id})"
         expected = {"file_name": image.file_name, "split": split, "captions": image.captions and list(image.captions)}
         for field, value in expected.items():
             if row.get(field) != value:
                 raise ExtractionError(f"{where} has {field} {value!r}, but {row.get(field)!r} in the output folder.")
-        boxes = stamps.get(f"boxes {key}", stamps.get(f"boxes {image.image_id}"))
-        if images.boxes and boxes != images.boxes[place].stamp:
+        if images.boxes and stamps.get(f"boxes {key}") != images.boxes[place].stamp:
             raise ExtractionError(f"{where} had other boxes when its features were extracted; choose another output.")
-        if stamp is not None and not images.is_unchanged(place, stamp):
+        if key in stamps and not images.is_unchanged(place, stamps[key]):
             raise ExtractionError(f"{where} changed since its features were extracted; choose another output folder.")
 
 

@@ -113,7 +113,7 @@ def packaged_model(name: str) -> str:
     if now != name:
         say_new_name(name, now)
     if now not in folders:
-        raise ValueError(f"There is no packaged model {name!r}; available: {', '.join(folders)}.")
+        raise ValueError(f"{name!r} is not a packaged model; available: {', '.join(folders)}.")
     return str(folders[now])
 
 

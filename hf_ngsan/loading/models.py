@@ -70,7 +70,7 @@ def read_config_file(folder: str) -> dict:
         reason = f"({one_sentence(error)})"
         if HF_HUB_OFFLINE:
             reason = "from the cache; HF_HUB_OFFLINE disables downloads: unset it, or give a folder"
-        raise ModelFolderError(f"There is no folder {folder}, and the Hub model could not be read {reason}.") from error
+        raise ModelFolderError(f"{folder} is not a folder, and could not be loaded as a Hub model {reason}.") from error
 
 
 def check_hub_model(repo_id: str) -> None:

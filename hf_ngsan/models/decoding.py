@@ -317,7 +317,8 @@ def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
     """
     options = dict(options)
     if forbidden := options.pop("forbidden_words", None):
-        options["suppress_tokens"] = [id_of_word(word, processor) for word in forbidden]
+        forbidden_ids = [id_of_word(word, processor) for word in forbidden]
+        options["suppress_tokens"] = [*(options.get("suppress_tokens") or ()), *forbidden_ids]
     names = [name for name in SEARCHES if options.get(name) is not None]
     if not names or options.get("custom_generate") is not None:
         return options
